@@ -1,0 +1,1 @@
+"""Loop-level functions -> LLVM IR -> object code. Imports ir only. Start reading in cpu/."""

@@ -1,0 +1,1 @@
+"""IR -> IR transforms. Imports ir only. Start reading in pipeline.py."""

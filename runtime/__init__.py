@@ -1,0 +1,1 @@
+"""Buffers, programs, executor (C++ core) and JIT linking. Imports nothing of ours."""
