@@ -12,12 +12,14 @@ Dims in attributes are Dim expressions over the Function's symbols.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from treadle.ir.core import Operation, operation
 from treadle.ir.dims import Dim
 from treadle.ir.dtypes import DType
 from treadle.ir.types import INDEX, BufferType, ScalarType, Type
 
-__all__ = ["For", "Load", "Store", "Alloc", "IndexConst", "Affine", "IndexDiv", "IndexMod", "IndexMin", "IndexCast", "Check", "If"]
+__all__ = ["For", "Load", "Store", "Alloc", "IndexConst", "Affine", "IndexDiv", "IndexMod", "IndexMin", "IndexCast", "Check", "If", "TileShape", "LoopContract"]
 
 # How the partial values of a carried scalar combine when lanes or unrolled copies run apart. "last": no reassociation
 # is allowed for this carried value (the loop must then run serially). argmax-like pairs are written with kind "serial"
@@ -173,4 +175,52 @@ class If(Operation):
     pure = False
 
     def infer(self, *types: Type) -> tuple[Type, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """Schedule of a contraction: one task computes `rows` x `cols` of one batch item, in k-blocks of `depth`; the register
+    tile is `mr` x `nr`. Zeros: codegen's target chooses."""
+
+    rows: int = 0
+    cols: int = 0
+    depth: int = 0
+    mr: int = 0
+    nr: int = 0
+
+
+@operation("loop.contract")
+class LoopContract(Operation):
+    """out[b, i, j] = sum over k of A[b, i, k] * B[b, k, j], register-tiled and packed; codegen owns the tiling.
+
+    Operands (a: buffer, b: buffer); it stands at the top level of a kernel and is the kernel's whole parallel domain (a task
+    is one tile of output: `TileShape` says which). Index groups are tuples of extents, linearised row-major: `batch`, `m`,
+    `n`, `k`. The element of A at (b.., i.., k..) is at a_offset + sum(b * a_batch) + sum(i * a_m) + sum(k * a_k); likewise B.
+    So transposes, windows (convolution) and slices are only strides.
+
+    Region: params (acc: scalar of `accumulate`, b: index, i: index, j: index) with the linear index of each group; its body
+    is the epilogue: scalar ops, loads and stores of other buffers (free values of the region); codegen runs it on register
+    tiles with lanes along j.
+    """
+
+    batch: tuple[Dim, ...]
+    m: tuple[Dim, ...]
+    n: tuple[Dim, ...]
+    k: tuple[Dim, ...]
+    a_batch: tuple[Dim, ...]
+    a_m: tuple[Dim, ...]
+    a_k: tuple[Dim, ...]
+    b_batch: tuple[Dim, ...]
+    b_k: tuple[Dim, ...]
+    b_n: tuple[Dim, ...]
+    accumulate: DType
+    a_offset: Dim = 0
+    b_offset: Dim = 0
+    tile: TileShape = TileShape()
+    pure = False
+
+    def infer(self, *types: Type) -> tuple[Type, ...]:
+        if len(types) != 2 or not all(isinstance(t, BufferType) for t in types):
+            raise TypeError("loop.contract takes two buffers")
         return ()
