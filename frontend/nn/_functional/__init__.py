@@ -1,0 +1,1 @@
+"""The parts of `treadle.nn.functional`, one file a theme."""
