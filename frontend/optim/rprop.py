@@ -70,9 +70,7 @@ def _update(p: Any, grad: Any, previous: Any, size: Any, c: _RpropCoefficients) 
     """Apply the rule in place to `p`, the previous gradient and the step sizes."""
     agreement = grad * previous
     turned = agreement < 0
-    # Ones of the tensor's own type: scalars alone would give the branches the default type.
-    one = treadle.ones_like(agreement)
-    factor = treadle.where(turned, one * c.shrink, treadle.where(agreement > 0, one * c.grow, one))
+    factor = treadle.ones_like(agreement).masked_fill(agreement > 0, c.grow).masked_fill(turned, c.shrink)
     size.mul_(factor).clamp_(c.least, c.most)
     grad = grad.masked_fill(turned, 0.0)
     p.addcmul_(grad.sign(), size, value=-1)
