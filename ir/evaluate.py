@@ -9,7 +9,6 @@ At the loop level the arrays are the kernel's buffers, 1-D or contiguous, and ar
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from treadle.ir.evaluate_loops import run_kernel
 from treadle.ir.evaluate_scalars import bits_from_float32, float32_from_bits, round_bfloat16
 from treadle.ir.ops.base import Composite, Rule
 from treadle.ir.printer import print_op
+from treadle.ir.substitute import substitute
 from treadle.ir.types import BufferType, TensorType, Type
 
 __all__ = ["EvaluationError", "HOST_FUNCTIONS", "bind_symbols", "evaluate", "evaluate_operation", "substitute"]
@@ -139,28 +139,6 @@ def _solve(d: dims.Dim, name: str, size: int, known: Bindings) -> int | None:
 
 def _is_polynomial(d: dims.Dim) -> bool:
     return isinstance(d, Expr) and all(a.op == "sym" for mono, _ in d.terms for a in mono)
-
-
-def substitute(value: Any, bindings: Bindings) -> Any:
-    """`value` (an operation, an attribute, a type) with symbolic dims replaced by their integers. Callees are left alone."""
-    if isinstance(value, Expr):
-        return dims.evaluate(value, bindings)
-    if isinstance(value, tuple):
-        new = tuple(substitute(v, bindings) for v in value)
-        return new if any(a is not b for a, b in zip(new, value, strict=True)) else value
-    if isinstance(value, TensorType):
-        return value.with_shape(tuple(substitute(d, bindings) for d in value.shape))
-    if isinstance(value, BufferType):
-        return BufferType(value.dtype, substitute(value.size, bindings), value.space)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type | Function | DType):
-        changed = {}
-        for f in dataclasses.fields(value):
-            old = getattr(value, f.name)
-            new = substitute(old, bindings)
-            if new is not old:
-                changed[f.name] = new
-        return dataclasses.replace(value, **changed) if changed else value
-    return value
 
 
 # Graph and kernel level --------------------------------------------------------------------------------------------
