@@ -28,4 +28,10 @@ core = Pybind11Extension(
     extra_link_args=["-pthread"],
 )
 
-setup(package_dir=FOLDERS, packages=packages, ext_modules=[core], cmdclass={"build_ext": build_ext})
+setup(
+    package_dir=FOLDERS,
+    packages=packages,
+    package_data={"treadle.runtime": ["_core.pyi"]},
+    ext_modules=[core],
+    cmdclass={"build_ext": build_ext},
+)

@@ -3,6 +3,7 @@
 import atexit
 import os
 
+from treadle.runtime import _core
 from treadle.runtime._core import (
     REQUIRE,
     Buffer,
@@ -20,9 +21,6 @@ from treadle.runtime._core import (
     submit,
     synchronize,
 )
-from treadle.runtime._core import _after_fork_in_child as _in_child
-from treadle.runtime._core import _after_fork_in_parent as _in_parent
-from treadle.runtime._core import _before_fork, _shutdown
 from treadle.runtime.devices import Device, cpu
 from treadle.runtime.program import (
     DimCode,
@@ -64,5 +62,9 @@ __all__ = [
 ]
 
 # The threads must be gone before the interpreter takes objects and linked code away.
-atexit.register(_shutdown)
-os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
+atexit.register(_core._shutdown)
+os.register_at_fork(
+    before=_core._before_fork,
+    after_in_parent=_core._after_fork_in_parent,
+    after_in_child=_core._after_fork_in_child,
+)

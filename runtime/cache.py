@@ -1,7 +1,8 @@
 """A disk cache of bytes by key: compiled kernels and programs of earlier processes.
 
-An entry is one file with a header (magic, length, digest). Writers write a temporary file and rename it, so readers see
-whole entries or none, and any number of processes may share the folder; a damaged entry counts as absent and is deleted.
+An entry is one file with a header (magic, length, digest). Writers write a temporary file and rename it, so readers
+see whole entries or none, and any number of processes may share the folder; a damaged entry counts as absent and is
+deleted.
 """
 
 from __future__ import annotations

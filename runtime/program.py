@@ -12,6 +12,7 @@ import json
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from treadle.runtime import _core, jit
 
@@ -180,8 +181,8 @@ class ProgramSpec:
         blobs = len(plain.pop("blob_sizes"))
         del plain["constant_sizes"]
         plain["slots"] = tuple(Slot(SlotKind(row[0]), *row[1:]) for row in plain["slots"])
-        plain["kernels"] = tuple(KernelCode(*map(_frozen, row)) for row in plain["kernels"])
-        plain["launches"] = tuple(Launch(*map(_frozen, row)) for row in plain["launches"])
+        plain["kernels"] = tuple(KernelCode(*_frozen(row)) for row in plain["kernels"])
+        plain["launches"] = tuple(Launch(*_frozen(row)) for row in plain["launches"])
         for name in ("dims", "locations", "symbols", "scalars"):
             plain[name] = _frozen(plain[name])
         return cls(**plain, blobs=tuple(pieces[:blobs]), constants=tuple(pieces[blobs:]))
@@ -197,7 +198,7 @@ def _row(item: Slot | KernelCode | Launch) -> list:
     return [getattr(item, f.name) for f in fields(item)]
 
 
-def _frozen(value: object) -> object:
+def _frozen(value: Any) -> Any:
     """JSON's lists back to tuples."""
     return tuple(_frozen(v) for v in value) if isinstance(value, list) else value
 

@@ -4,8 +4,8 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <map>
-#include <new>
 #include <type_traits>
 
 namespace treadle {
@@ -111,8 +111,8 @@ std::int64_t sort_rows(void* const* bufs, const std::int64_t* ints, void*, std::
     }
   }
   return 0;
-} catch (const std::bad_alloc&) {
-  return kOutOfMemory;
+} catch (const std::exception&) {
+  return kOutOfMemory;  // bad_alloc, or length_error for rows beyond any memory
 }
 
 // bufs = {in: bool, count: i64}, ints = {n}; one task.
