@@ -1,8 +1,8 @@
 """The IR run in NumPy: the reference that finds in which level a wrong number was born.
 
-`evaluate(fn, *arrays)` takes one array for each parameter, of exactly the parameter's dtype. bfloat16 has no NumPy type:
-at this boundary it is the bit pattern as uint16, inside an evaluation it is float32 whose value is a bfloat16 (which is
-also what `Rule.reference` takes and gives). Symbols are bound from the arrays' shapes, or by `bindings`.
+`evaluate(fn, *arrays)` takes one array for each parameter, of exactly the parameter's dtype. bfloat16 has no NumPy
+type: at this boundary it is the bit pattern as uint16, inside an evaluation it is float32 whose value is a bfloat16
+(which is also what `Rule.reference` takes and gives). Symbols are bound from the arrays' shapes, or by `bindings`.
 
 At the loop level the arrays are the kernel's buffers, 1-D or contiguous, and are written in place; the result is empty.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from treadle.ir import dims
 from treadle.ir.core import Block, Builder, Function, Level, Op, Operation, Value
 from treadle.ir.dims import Expr
-from treadle.ir.dtypes import DType, bfloat16
+from treadle.ir.dtypes import DTYPES, DType, bfloat16
 from treadle.ir.evaluate_loops import run_kernel
 from treadle.ir.evaluate_scalars import bits_from_float32, float32_from_bits, round_bfloat16
 from treadle.ir.ops.base import Composite, Rule
@@ -200,13 +200,46 @@ def _conform(op: Op, v: Value, array: Any, bindings: Bindings) -> np.ndarray:
 
 # Host functions ----------------------------------------------------------------------------------------------------
 
-# name -> function of (kernel.host operation, operand arrays) giving the results' arrays.
-HOST_FUNCTIONS: dict[str, Callable[[Any, Sequence[np.ndarray]], tuple[np.ndarray, ...]]] = {}
+HostFunction = Callable[[Sequence[int], Sequence[np.ndarray]], tuple[np.ndarray, ...]]
+
+
+def _sort_rows(descending: bool) -> HostFunction:
+    """(in) -> (values, indices) of rows of ints[0] elements: stable; NaNs come last, and first when descending."""
+
+    def run(ints: Sequence[int], arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        rows = arrays[0].reshape(-1, ints[0]) if ints[0] else arrays[0].reshape(0, 0)
+        if descending:  # sorting backwards ascending keeps equal elements in reverse: turn both round
+            order = rows.shape[1] - 1 - np.argsort(rows[:, ::-1], axis=1, kind="stable")[:, ::-1]
+        else:
+            order = np.argsort(rows, axis=1, kind="stable")
+        return np.take_along_axis(rows, order, axis=1), order.astype(np.int64)
+
+    return run
+
+
+def _count_nonzero(ints: Sequence[int], arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    return (np.array(np.count_nonzero(arrays[0]), np.int64),)
+
+
+def _nonzero(ints: Sequence[int], arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    return (np.flatnonzero(arrays[0]).astype(np.int64),)
+
+
+# What `kernel.host` may call, by the runtime's names: (integer arguments, operand arrays) -> result arrays, flat.
+HOST_FUNCTIONS: dict[str, HostFunction] = {
+    **{
+        f"sort_{name}_{direction}": _sort_rows(direction == "desc")
+        for name in ("bool", *(d.short for d in DTYPES.values() if d.bits > 1))
+        for direction in ("asc", "desc")
+    },
+    "count_nonzero_u8": _count_nonzero,
+    "nonzero_u8": _nonzero,
+}
 
 
 def _run_host(operation: Any, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     function = HOST_FUNCTIONS.get(operation.function)
     if function is None:
         raise EvaluationError(f"kernel.host calls {operation.function!r}, which has no NumPy reference")
-    results = function(operation, arrays)
+    results = function(operation.ints, arrays)
     return tuple(a.reshape(t.shape) for a, t in zip(results, operation.result_types, strict=True))

@@ -1,7 +1,7 @@
 """Reads back what ir/printer.py writes: `parse_function(print_function(fn)) == fn`, at every level.
 
-A recursive-descent parser on the text itself. Errors are ParseError with line, column and the line's text. Lines starting
-with `//` are comments.
+A recursive-descent parser on the text itself. Errors are ParseError with line, column and the line's text. Lines that
+start with `//` are comments.
 """
 
 from __future__ import annotations
@@ -417,7 +417,10 @@ class _Parser:
             elif self.accept("//"):
                 total = total // self.dim_factor()
             elif self.accept("%"):
-                total = total % self.dim_factor()
+                at, divisor = self.at, self.dim_factor()
+                if isinstance(total, int) and not isinstance(divisor, int):
+                    self.fail("an integer modulo a symbol has no canonical form", at)
+                total = total % divisor  # type: ignore[operator]
             else:
                 return total
 

@@ -30,7 +30,7 @@ INDENT = "  "
 
 
 def print_function(fn: Function, locations: bool = False, hints: bool = False) -> str:
-    """The text of `fn`. Canonical unless `hints` asks for the values' own names (where unique) or `locations` for lines."""
+    """The text of `fn`. Canonical unless `hints` asks for the values' own names or `locations` for lines."""
     return _Printer(locations, hints).function(fn, "") + "\n"
 
 
@@ -43,13 +43,13 @@ def print_op(op: Op, locations: bool = False) -> str:
 
 
 def digest(fn: Function, named: bool = True) -> str:
-    """SHA-256 of the canonical text, as hex; without `named`, functions that differ only in their name have one digest."""
+    """SHA-256 of the canonical text, as hex; without `named`, functions that differ in their name only share it."""
     text = print_function(fn if named else dataclasses.replace(fn, name="_"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def operation_key(operation: Operation) -> tuple[str, str]:
-    """A hashable identity of an operation that, unlike ==, tells 0.0 from -0.0 and 1 from 1.0 and knows nan from nan."""
+    """A hashable identity of an operation that, unlike ==, tells 0.0 from -0.0 and 1 from 1.0 and knows nan again."""
     return operation.name, attributes_text(operation)
 
 

@@ -41,7 +41,7 @@ def _substitute_atom(a: Atom, bindings: Mapping[str, Dim]) -> Dim:
 
 
 def substitute(value: Any, bindings: Mapping[str, Dim]) -> Any:
-    """`value` (an operation, an attribute, a type) with symbols replaced. Callees have symbols of their own: left alone."""
+    """`value` (an operation, an attribute, a type) with symbols replaced. Callees have their own: left alone."""
     if isinstance(value, Expr):
         return substitute_dim(value, bindings)
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""Checks that a Function is well-formed: SSA, levels, types, symbols, and the rules that ir/loops.py and ir/kernels.py state.
+"""Checks that a Function is well-formed: SSA, levels, types, symbols, and the rules of ir/loops.py and ir/kernels.py.
 
 `verify(fn)` raises VerificationError, which names the op, its operands' types and the user's line.
 """

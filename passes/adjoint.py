@@ -1,7 +1,7 @@
 """Reverse-mode differentiation of straight-line graph code: the part that expand-grad and backward_function share.
 
-A value is *varied* when it depends on a wrt value by a differentiable path, and *useful* when an output depends on it so.
-Adjoint ops are made only for ops with a varied operand and a useful result.
+A value is *varied* when it depends on a wrt value by a differentiable path, and *useful* when an output depends on it
+so. Adjoint ops are made only for ops with a varied operand and a useful result.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def zeros(b: Builder, t: TensorType) -> Value:
 
 
 def reachable_wrt(ops: Sequence[Op], outputs: Iterable[Value], candidates: set[Value]) -> list[Value]:
-    """Which of `candidates` get a gradient from `outputs` through `ops`, in the order in which `ops` define or read them."""
+    """Which of `candidates` get a gradient from `outputs` through `ops`, in the order in which `ops` mention them."""
     wanted = {v for v in outputs if is_differentiable(v)}
     for op in reversed(ops):
         if passes_gradient(op) and any(v in wanted for v in op.results):
@@ -56,9 +56,29 @@ def _needs_expansion(op: Op) -> bool:
     return is_call(op) or (isinstance(op.operation, Composite) and op.operation.vjp is None)
 
 
+def _keep_results(ops: list[Op], results: Sequence[Value], new: Sequence[Value]) -> tuple[list[Op], dict[Value, Value]]:
+    """`ops` defining the old `results` where they can (so that others who know those values still find them).
+
+    Where a result is one of the operands, or two results are one value, it moves: the map says where to.
+    """
+    own = {v for op in ops for v in op.results}
+    names: dict[Value, Value] = {}
+    moved: dict[Value, Value] = {}
+    for old, v in zip(results, new, strict=True):
+        if v in own and v not in names:
+            names[v] = old
+        else:
+            moved[old] = names.get(v, v)
+
+    def rename(vs: tuple[Value, ...]) -> tuple[Value, ...]:
+        return tuple(names.get(v, v) for v in vs)
+
+    return [replace(op, operands=rename(op.operands), results=rename(op.results)) for op in ops], moved
+
+
 @dataclass
 class Tape:
-    """Forward ops, in order, to which adjoints are appended. `moved` maps values of ops that were expanded to new ones."""
+    """Forward ops, in order, to which adjoints are appended. `moved`: where values went that expansion removed."""
 
     ops: list[Op] = field(default_factory=list)
     moved: dict[Value, Value] = field(default_factory=dict)
@@ -71,7 +91,9 @@ class Tape:
         operands = tuple(map(self.current, op.operands))
         self.ops.append(op if operands == op.operands else replace(op, operands=operands))
 
-    def _activity(self, outputs: Sequence[Value], wrt: Sequence[Value], stops: set[Value]) -> tuple[set[Value], set[Value]]:
+    def _activity(
+        self, outputs: Sequence[Value], wrt: Sequence[Value], stops: set[Value]
+    ) -> tuple[set[Value], set[Value]]:
         varied = set(wrt)
         for op in self.ops:
             if passes_gradient(op) and any(v in varied and is_differentiable(v) for v in op.operands):
@@ -100,9 +122,11 @@ class Tape:
             if i not in chosen:
                 self.ops.append(op if operands == op.operands else replace(op, operands=operands))
                 continue
-            b = Builder(self.ops)
+            b = Builder()
             new = inline_call(b, op, operands) if is_call(op) else expand_composite(b, op, operands, recursive=False)
-            local.update(zip(op.results, new, strict=True))
+            part, kept = _keep_results(b.ops, op.results, new)
+            self.ops += part
+            local.update(kept)
         # Earlier moves may lead to values that moved now.
         self.moved = {v: local.get(w, w) for v, w in self.moved.items()}
         self.moved.update(local)
@@ -118,7 +142,7 @@ class Tape:
     ) -> list[Value]:
         """Emit into `b` the ops that compute a cotangent for each wrt value; those values.
 
-        Outputs and wrt are named by their values before any expansion. `b` may append to `self.ops` itself.
+        Outputs and wrt are named by their values before any expansion. Afterwards the caller appends `b.ops`.
         """
         while True:
             outs, seed_values, targets = (list(map(self.current, vs)) for vs in (outputs, seeds, wrt))
@@ -126,17 +150,13 @@ class Tape:
             varied, useful = self._activity(outs, targets, stops)
             if not self._expand_active(varied, useful):
                 break
-        if b.ops is not self.ops:
-            forward = self.ops
-        else:
-            forward = list(self.ops)
         sweep = _Sweep(b, varied, stops)
         for v, seed in zip(outs, seed_values, strict=True):
             if v in varied:
                 sweep.accumulate(v, seed, None)
-        for op in reversed(forward):
+        for op in reversed(self.ops):
             sweep.visit(op)
-        return [sweep.total(v, is_target=True) for v in targets]
+        return [sweep.total(v) for v in targets]
 
 
 class _Sweep:
@@ -155,7 +175,7 @@ class _Sweep:
         known = self.cotangents.get(v)
         self.cotangents[v] = ct if known is None else self.b.emit(Add(), known, ct)
 
-    def total(self, v: Value, is_target: bool = False) -> Value:
+    def total(self, v: Value) -> Value:
         known = self.cotangents.get(v)
         return zeros(self.b, v.tensor) if known is None else known
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from treadle.ir.core import Block, Builder, Function, Level, Op, Value
-from treadle.ir.dims import Dim
+from treadle.ir.core import Block, Builder, Function, Level, Op, Rewriter, Value
+from treadle.ir.dims import Dim, Undecided
 from treadle.ir.ops.base import View
 from treadle.ir.substitute import used_symbols
 from treadle.passes.adjoint import Tape, reachable_wrt
@@ -48,8 +48,9 @@ def _expand_one(tape: Tape, op: Op) -> None:
 class BackwardPlan:
     """The backward of a function that runs on its own.
 
-    `function` takes (seeds..., residuals...) and returns a cotangent for each wrt; `residuals` are the values of `forward`
-    it reads, in order. `forward` is the function given, or an equivalent one in which composites were decomposed.
+    `function` takes (seeds..., residuals...) and returns a cotangent for each wrt; `residuals` are the values of
+    `forward` it reads, in order. `forward` is the function given, or an equivalent one in which composites were
+    decomposed.
     """
 
     forward: Function
@@ -58,7 +59,7 @@ class BackwardPlan:
 
 
 def backward_function(forward: Function, outputs: tuple[int, ...], wrt: tuple[int, ...]) -> BackwardPlan:
-    """Differentiate `forward` on its own: `outputs` are indices of returns that get seeds, `wrt` indices of parameters."""
+    """Differentiate `forward` on its own: `outputs` number the returns that get seeds, `wrt` parameters."""
     tape = Tape(list(forward.ops))
     ends = [forward.returns[i] for i in outputs]
     seeds = [Value(v.type, f"seed{n}") for n, v in enumerate(ends)]
@@ -66,16 +67,15 @@ def backward_function(forward: Function, outputs: tuple[int, ...], wrt: tuple[in
     targets = [forward.params[i] for i in wrt]
     cotangents = tape.adjoint(ends, seeds, targets, (True,) * len(targets), b)
     body = Block(forward.params, tuple(tape.ops), tuple(map(tape.current, forward.returns)))
-    new_forward = replace(forward, body=body) if tape.moved else forward
-    ops, residuals, values = _close_over(tape.ops, b.ops, seeds, cotangents)
-    backward = Block((*seeds, *(Value(v.type, v.name) for v in residuals)), (), ())
-    values.update(zip(residuals, backward.params[len(seeds) :], strict=True))
-    mapped = []
+    new_forward = forward if tuple(tape.ops) == forward.ops else replace(forward, body=body)
+    ops, residuals = _close_over(tape.ops, b.ops, seeds, cotangents)
+    # Values of its own: the forward's and the backward's may meet in one function later.
+    own = Rewriter()
+    params = [Value(v.type, v.name) for v in residuals]
+    own.mapping.update(zip(residuals, params, strict=True))
     for op in ops:
-        results = tuple(Value(v.type, v.name) for v in op.results)
-        mapped.append(replace(op, operands=tuple(values.get(v, v) for v in op.operands), results=results))
-        values.update(zip(op.results, results, strict=True))
-    backward = Block(backward.params, tuple(mapped), tuple(values.get(v, v) for v in cotangents))
+        own.copy(op)
+    backward = own.builder.block((*seeds, *params), map(own.value, cotangents))
     used = used_symbols(backward)
     symbols = tuple(s for s in forward.symbols if s in used)
     return BackwardPlan(new_forward, Function(f"{forward.name}_backward", backward, Level.GRAPH, symbols), residuals)
@@ -83,7 +83,7 @@ def backward_function(forward: Function, outputs: tuple[int, ...], wrt: tuple[in
 
 def _close_over(
     forward: list[Op], adjoint: list[Op], seeds: list[Value], yields: list[Value]
-) -> tuple[list[Op], tuple[Value, ...], dict[Value, Value]]:
+) -> tuple[list[Op], tuple[Value, ...]]:
     """The adjoint's live ops, preceded by forward ops that are cheaper to repeat than to keep; and the residuals."""
     producers = {v: op for op in forward for v in op.results}
     live: list[Op] = []
@@ -106,19 +106,17 @@ def _close_over(
         else:
             residuals[v] = None
     again = [op for op in forward if id(op) in repeated]
-    return again + live, tuple(residuals), {}
+    return again + live, tuple(residuals)
 
 
 def _cheap_to_repeat(op: Op) -> bool:
     """Constants, and views that are not smaller than what they look at."""
     if op.operation.name in ("graph.constant", "graph.dim", "graph.iota"):
         return True
-    return isinstance(op.operation, View) and not _certainly_smaller(op.result.tensor.numel, op.operands[0].tensor.numel)
+    return isinstance(op.operation, View) and not _may_be_smaller(op.result.tensor.numel, op.operands[0].tensor.numel)
 
 
-def _certainly_smaller(a: Dim, b: Dim) -> bool:
-    from treadle.ir.dims import Undecided
-
+def _may_be_smaller(a: Dim, b: Dim) -> bool:
     try:
         return a < b
     except Undecided:
