@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+
 from treadle.optim._elementwise import (
     ElementwiseOptimizer,
     check_lr,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 import treadle
 
 __all__ = ["host_view", "stack", "take"]

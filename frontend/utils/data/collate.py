@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, 
 from typing import Any
 
 import numpy as np
+
 import treadle
 from treadle.utils.data._host import stack
 from treadle.utils.data.dataset import TensorRows

@@ -4,6 +4,7 @@ from collections import OrderedDict, defaultdict, namedtuple
 
 import numpy as np
 import pytest
+
 import treadle
 from treadle.utils.data import default_collate, default_convert
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 import treadle
 
 torch = pytest.importorskip("torch")

@@ -1,6 +1,7 @@
 """Samplers: orders, reproducibility, checks."""
 
 import pytest
+
 import treadle
 from treadle.utils.data import (
     BatchSampler,
