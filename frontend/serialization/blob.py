@@ -59,7 +59,7 @@ def write_blob(
     out.write(len(text).to_bytes(8, "little") + text)
     for _, (array, _) in ordered:
         if array.nbytes:
-            out.write(memoryview(np.ascontiguousarray(array).reshape(-1)).cast("B"))
+            out.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def parse_blob(blob: np.ndarray) -> dict[str, tuple[np.ndarray, str]]:

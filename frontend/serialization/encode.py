@@ -29,6 +29,12 @@ def encode(obj: Any) -> tuple[dict[str, Any], dict[str, tuple[np.ndarray, str]]]
     return tree, {name: (array, dtype) for name, (array, dtype, _) in storages.items()}
 
 
+def _storage_of(tensor: Any) -> Any:
+    """What identifies the storage of a tensor. Not the address: unrelated tensors of one value may share a buffer."""
+    alias = tensor._alias
+    return ("alone", id(tensor)) if alias is None else id(alias.storage)
+
+
 class _Placed:
     """A tensor to be saved: its place in a storage, in elements."""
 
@@ -46,7 +52,7 @@ class _Placed:
         # A view with elements that coincide, such as an expanded one, is written out: its place would let a small file
         # ask for any amount of memory, and such views are not written to anyway.
         if numel <= extent(self.shape, strides) and all(s or n == 1 for s, n in zip(strides, self.shape, strict=True)):
-            self.key = (tensor.untyped_storage().data_ptr(), str(tensor.device), self.dtype)
+            self.key = (_storage_of(tensor), self.dtype)
             self.strides, self.offset = strides, int(tensor.storage_offset())
 
     @property

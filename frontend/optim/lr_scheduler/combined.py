@@ -114,8 +114,8 @@ class ReduceLROnPlateau(LRScheduler):
     """lr times `factor` when a metric has not improved for more than `patience` epochs.
 
     The metric improves when it goes below (mode "min") or above ("max") the best so far by more than `threshold`, as a
-    fraction of it ("rel") or in its unit ("abs"). After a reduction `cooldown` epochs are not counted. The rate stays at
-    least `min_lr` (one for all or a list of one a group), and changes by no less than `eps`.
+    fraction of it ("rel") or in its unit ("abs"). After a reduction `cooldown` epochs are not counted. The rate stays
+    at least `min_lr` (one for all or a list of one a group), and changes by more than `eps` or not at all.
     """
 
     def __init__(

@@ -244,6 +244,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     epoch, for stepping within epochs.
     """
 
+    last_epoch: int
+
     def __init__(
         self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
     ) -> None:
