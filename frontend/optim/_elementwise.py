@@ -22,8 +22,8 @@ def number(value: Any) -> float:
 
 
 def zeros_like(p: Any) -> Any:
-    """Zeros of the shape and type of `p`, outside of any gradient."""
-    return treadle.zeros_like(p.detach())
+    """Zeros of the shape and type of `p`, without a gradient."""
+    return treadle.zeros_like(p)
 
 
 class ElementwiseOptimizer(Optimizer):

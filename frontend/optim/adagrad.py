@@ -62,7 +62,7 @@ class Adagrad(ElementwiseOptimizer):
                 self.state[p].update(self._new_state(p, group))
 
     def _new_state(self, p: Any, group: Group) -> dict[str, Any]:
-        return {"step": 0.0, "sum": treadle.full_like(p.detach(), group["initial_accumulator_value"])}
+        return {"step": 0.0, "sum": treadle.full_like(p, group["initial_accumulator_value"])}
 
     def _coefficients(self, group: Group, state: dict[str, Any]) -> _AdagradCoefficients:
         rate = number(group["lr"]) / (1 + (state["step"] - 1) * group["lr_decay"])

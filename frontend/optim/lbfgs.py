@@ -113,7 +113,7 @@ class _Iterations:
         """All gradients in one vector; zeros for parameters without one."""
         return treadle.cat(
             [
-                (treadle.zeros_like(p.detach()) if p.grad is None else p.grad.detach()).reshape(-1)
+                (treadle.zeros_like(p) if p.grad is None else p.grad).reshape(-1)
                 for p in self.params
             ]
         )  # fmt: skip

@@ -111,7 +111,7 @@ class Optimizer:
         if not groups:
             raise ValueError("optimizer got an empty parameter list")
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
-            self.add_param_group(dict(group) if isinstance(group, dict) else group)
+            self.add_param_group(group)
 
     def _make_hooks(self) -> None:
         for name in ("_step_pre", "_step_post", "_save_pre", "_save_post", "_load_pre", "_load_post"):

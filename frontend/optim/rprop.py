@@ -56,7 +56,7 @@ class Rprop(ElementwiseOptimizer):
         return None
 
     def _new_state(self, p: Any, group: Group) -> dict[str, Any]:
-        sizes = treadle.full_like(p.detach(), number(group["lr"]))
+        sizes = treadle.full_like(p, number(group["lr"]))
         return {"step": 0.0, "prev": zeros_like(p), "step_size": sizes}
 
     def _coefficients(self, group: Group, state: dict[str, Any]) -> _RpropCoefficients:

@@ -63,13 +63,13 @@ class SGD(ElementwiseOptimizer):
             grad = p.grad
             if grad is None:
                 continue
-            buf = self.state[p].get("momentum_buffer") if momentum else None
-            buf = _update(
-                p, grad, buf, down, momentum, group["dampening"], number(group["weight_decay"]),
+            old = self.state[p].get("momentum_buffer") if momentum else None
+            new = _update(
+                p, grad, old, down, momentum, group["dampening"], number(group["weight_decay"]),
                 group["nesterov"], group["maximize"],
             )  # fmt: skip
-            if buf is not None:
-                self.state[p]["momentum_buffer"] = buf
+            if new is not old:
+                self.state[p]["momentum_buffer"] = new
 
 
 def _update(
@@ -82,7 +82,7 @@ def _update(
         grad = grad.add(p, alpha=decay)
     if momentum:
         if buf is None:
-            buf = grad.detach().clone()
+            buf = grad.clone()
         else:
             buf.mul_(momentum).add_(grad, alpha=1 - dampening)
         grad = grad.add(buf, alpha=momentum) if nesterov else buf

@@ -140,7 +140,7 @@ class AveragedModel(Module):
                 get_swa_multi_avg_fn()(averages, currents, count)
             if not self.use_buffers:
                 for mine, theirs in zip(self.module.buffers(), model.buffers(), strict=True):
-                    mine.detach().copy_(theirs.detach().to(mine.device))
+                    mine.copy_(theirs.to(mine.device))
             self.n_averaged.add_(1)
             self._known = (self.n_averaged, getattr(self.n_averaged, "_version", None), count + 1)
 
@@ -148,8 +148,7 @@ class AveragedModel(Module):
         mine, theirs = list(self.module.parameters()), list(model.parameters())
         if self.use_buffers:
             mine, theirs = list(chain(mine, self.module.buffers())), list(chain(theirs, model.buffers()))
-        averages = [p.detach() for p in mine]
-        return averages, [p.detach().to(a.device) for p, a in zip(theirs, averages, strict=True)]
+        return mine, [p.to(a.device) for p, a in zip(theirs, mine, strict=True)]
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
