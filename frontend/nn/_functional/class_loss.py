@@ -181,7 +181,7 @@ def multilabel_margin_loss(
 ) -> Tensor:
     """Sum over the labels y and the other classes j of max(0, 1 - x[y] + x[j]) / C; a label of -1 ends the list."""
     reduction = legacy_reduction(size_average, reduce, reduction)
-    if input.dim() > 2 or tuple(target.shape) != tuple(input.shape) or (input.dim() == 2 and input.shape[1] == 0):
+    if input.dim() > 2 or tuple(target.shape) != tuple(input.shape) or (input.dim() and input.shape[-1] == 0):
         raise RuntimeError("Expected a vector or matrix and a target of its shape, but got "
                            f"{list(input.shape)} and {list(target.shape)}")
     x = input.reshape(1, -1) if input.dim() < 2 else input
@@ -206,11 +206,3 @@ def multilabel_soft_margin_loss(
     if weight is not None:
         losses = losses * weight
     return reduce_loss(losses.sum(-1) / input.shape[-1], reduction)
-
-
-def ctc_loss(
-    log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
-    reduction: str = "mean", zero_infinity: bool = False,
-) -> Tensor:
-    """Connectionist temporal classification, which treadle does not have yet."""
-    raise NotImplementedError("ctc_loss is not supported: compute it elsewhere, or use a cross entropy")

@@ -62,7 +62,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
         raise RuntimeError("pdist only supports non-negative p values")
     n = input.shape[0]
     if n <= 1:
-        return input.new_zeros(0)
+        return input[:0].sum(1)
     rows = [input[i : i + 1] - input[i + 1 :] for i in range(n - 1)]
     return treadle.cat(rows).norm(p, 1)
 

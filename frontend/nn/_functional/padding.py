@@ -69,8 +69,7 @@ def _pad_constant(x: Tensor, pairs: list[tuple[int, int]], value: float) -> Tens
     if not grows:
         return x.clone()
     out = x.new_full(tuple(shape), value)
-    if x.numel():
-        out[tuple(inside)] = x
+    out[tuple(inside)] = x
     return out
 
 
@@ -100,8 +99,14 @@ _EDGES = {"reflect": _reflect, "replicate": _replicate, "circular": _circular}
 
 
 def _pad_edge(x: Tensor, dim: int, before: int, after: int, mode: str) -> Tensor:
-    """Pad one dim from its own values, put together from slices; the crop comes after, from the original values."""
+    """Pad one dim from its own values, put together from slices.
+
+    Edges are those of the original values, so the crop comes last; a circle closes over what is left after it.
+    """
     grow = max(before, 0), max(after, 0)
+    if mode == "circular":
+        x = _crop(x, dim, max(-before, 0), max(-after, 0))
+        before, after = grow
     if any(grow):
         below, middle, above = _EDGES[mode](x, dim, *grow)
         x = treadle.cat(([below] if grow[0] else []) + [middle] + ([above] if grow[1] else []), dim)
