@@ -98,7 +98,9 @@ class StateMixin:
         if self._has_extra_state():
             destination[prefix + _EXTRA] = self.get_extra_state()
 
-    def state_dict(self, *args: Any, destination: dict | None = None, prefix: str = "", keep_vars: bool = False) -> dict:
+    def state_dict(
+        self, *args: Any, destination: dict | None = None, prefix: str = "", keep_vars: bool = False
+    ) -> dict:
         """An OrderedDict of all parameters and persistent buffers by dotted name; the tensors share storage with the
         module. `keep_vars` keeps them attached to autograd."""
         # Older code gives these by position.
@@ -241,4 +243,5 @@ def _load(module: StateMixin, state: dict, prefix: str, strict: bool, assign: bo
     for hook in list(module._load_state_dict_post_hooks.values()):
         if hook(module, keys) is not None:
             raise AssertionError("Hooks registered with ``register_load_state_dict_post_hook`` are not expected to "
-                                 "return new values, if incompatible_keys need to be modified, it should be done inplace.")
+                                 "return new values, if incompatible_keys need to be modified, it should be done "
+                                 "inplace.")

@@ -286,7 +286,8 @@ class TripletMarginWithDistanceLoss(_Loss):
     ) -> None:
         super().__init__(None, None, reduction)
         if margin <= 0:
-            raise ValueError(f"TripletMarginWithDistanceLoss: expected margin to be greater than 0, got {margin} instead")
+            raise ValueError("TripletMarginWithDistanceLoss: expected margin to be greater than 0, "
+                             f"got {margin} instead")
         self.distance_function = PairwiseDistance() if distance_function is None else distance_function
         self.margin = margin
         self.swap = swap

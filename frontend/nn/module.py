@@ -29,7 +29,7 @@ _PLAIN_DICTS = frozenset({"_parameters", "_buffers", "_modules"})
 def _type_name(value: object) -> str:
     """The name of a value's type as error messages print it."""
     kind = type(value)
-    return kind.__qualname__ if kind.__module__ in ("builtins", "__builtin__") else f"{kind.__module__}.{kind.__qualname__}"
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _indent(text: str, spaces: int) -> str:

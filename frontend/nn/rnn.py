@@ -26,7 +26,7 @@ _State = tuple[Tensor, ...]
 _GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 
 
-def _rnn_step(activate: Callable[[Tensor], Tensor], gates: Tensor, state: _State, w: dict[str, Tensor | None]) -> _State:
+def _rnn_step(activate: Callable[[Tensor], Tensor], gates: Tensor, state: _State, w: dict) -> _State:
     return (activate(gates + F.linear(state[0], w["hh"], w["b_hh"])),)
 
 

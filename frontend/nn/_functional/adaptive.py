@@ -38,7 +38,7 @@ def _uniform_kernel(x: Tensor, sizes: tuple[int, ...]) -> tuple[int, ...] | None
 
 
 def _gather_windows(x: Tensor, dim: int, out: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(values, valid, places, counts): windows of axis `dim` spread over two axes of sizes `out` and the longest one."""
+    """(values, valid, places, counts): windows of axis `dim` spread over two axes of sizes `out` and the longest."""
     size = x.shape[dim]
     longest = max((((i + 1) * size + out - 1) // out - i * size // out for i in range(out)), default=0)
     index = treadle.arange(out, device=x.device)

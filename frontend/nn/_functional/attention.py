@@ -41,8 +41,9 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: T
                              "tensor")
     batched = query.dim() == 3
     if key.dim() != query.dim() or value.dim() != query.dim():
-        raise AssertionError(f"For {'' if batched else 'un'}batched ({query.dim()}-D) `query`, expected `key` and `value`"
-                             f" to be {query.dim()}-D but found {key.dim()}-D and {value.dim()}-D tensors respectively")
+        raise AssertionError(f"For {'' if batched else 'un'}batched ({query.dim()}-D) `query`, expected `key` and "
+                             f"`value` to be {query.dim()}-D but found {key.dim()}-D and {value.dim()}-D "
+                             "tensors respectively")
     if key_padding_mask is not None and key_padding_mask.dim() != query.dim() - 1:
         raise AssertionError(f"expected `key_padding_mask` to be `None` or {query.dim() - 1}-D but found "
                              f"{key_padding_mask.dim()}-D tensor instead")

@@ -72,8 +72,9 @@ def _conv(
     spatial = tuple(x.shape[channels_at + 1:])
     for size, p, k, d in zip(spatial, padding, kernel, dilation):
         if size + 2 * p < d * (k - 1) + 1 or k < 1:
-            raise RuntimeError(f"Calculated padded input size per channel: {tuple(s + 2 * q for s, q in zip(spatial, padding))}. "
-                               f"Kernel size: {kernel}. Kernel size can't be greater than actual input size")
+            padded = tuple(s + 2 * q for s, q in zip(spatial, padding))
+            raise RuntimeError(f"Calculated padded input size per channel: {padded}. Kernel size: {kernel}. "
+                               "Kernel size can't be greater than actual input size")
     if channels_at == 0:
         return _ops.conv(x.unsqueeze(0), w, bias, stride, padding, dilation, groups).squeeze(0)
     return _ops.conv(x, w, bias, stride, padding, dilation, groups)

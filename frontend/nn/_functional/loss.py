@@ -162,7 +162,7 @@ def poisson_nll_loss(
 def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
-    """(log v + (x - y)^2 / v) / 2 with v = max(var, eps); `var` has the input's shape, or lacks its last dim or has 1."""
+    """(log v + (x - y)^2 / v) / 2 with v = max(var, eps); `var` may lack the last dim, or have 1 there."""
     if isinstance(var, (int, float)):
         if var < 0:
             raise ValueError("var has negative entry/entries")

@@ -41,8 +41,8 @@ def _crop(x: Tensor, dim: int, before: int, after: int) -> Tensor:
         return x
     size = x.shape[dim] - before - after
     if size < 0:
-        raise RuntimeError(f"The input size {x.shape[dim]}, plus negative padding {-before} and {-after}, resulted in a "
-                           f"negative output size, which is invalid. Check dimension {dim} of your input.")
+        raise RuntimeError(f"The input size {x.shape[dim]}, plus negative padding {-before} and {-after}, resulted in "
+                           f"a negative output size, which is invalid. Check dimension {dim} of your input.")
     return x.narrow(dim, before, size)
 
 
@@ -53,8 +53,8 @@ def _pad_constant(x: Tensor, pairs: list[tuple[int, int]], value: float) -> Tens
     for i, (before, after) in enumerate(pairs):
         dim = x.dim() - 1 - i
         if shape[dim] + before + after < 0:
-            raise RuntimeError(f"The input size {shape[dim]}, plus negative padding {before} and {after}, resulted in a "
-                               f"negative output size, which is invalid. Check dimension {dim} of your input.")
+            raise RuntimeError(f"The input size {shape[dim]}, plus negative padding {before} and {after}, resulted in "
+                               f"a negative output size, which is invalid. Check dimension {dim} of your input.")
         shape[dim] += before + after
         low, high = max(before, 0), max(after, 0)
         if low or high:

@@ -118,8 +118,7 @@ def _output_size(
         sizes = list(size) if isinstance(size, (tuple, list)) else [size] * n
         if len(sizes) != n:
             raise ValueError("Input and output must have the same number of spatial dimensions, but got input with "
-                             f"spatial dimensions of {list(x.shape[2:])} and output size of {size}. Please provide "
-                             "input tensor in (N, C, d1, d2, ...,dK) format and output size in (o1, o2, ...,oK) format.")
+                             f"spatial dimensions of {list(x.shape[2:])} and output size of {size}.")
         return sizes, [None] * n
     scales = list(scale_factor) if isinstance(scale_factor, (tuple, list)) else [scale_factor] * n
     if len(scales) != n:
