@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMapThreshold = std::size_t{1} << 20;   // blocks from here on are mapped, not malloc'ed
 constexpr std::size_t kHugeThreshold = std::size_t{4} << 20;  // and from here on worth huge pages
-constexpr std::int64_t kCacheShare = 4;                       // at most 1/4 of the limit is kept in free blocks
+constexpr std::int64_t kCacheShare = 2;                       // at most half of the limit is kept in free blocks
 constexpr std::size_t kMaxBlock = std::size_t{1} << 62;
 
 int floor_log2(std::size_t n) { return 63 - __builtin_clzll(n); }

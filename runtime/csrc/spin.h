@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <thread>
 
 namespace treadle {
 
@@ -23,6 +24,18 @@ bool spin_until(const Ready& ready, int microseconds) {
       if (ready()) return true;
       pause_spin();
     }
+  } while (Clock::now() < end);
+  return ready();
+}
+
+// Polls `ready` for about `microseconds`, letting any other thread that wants the core have it.
+template <class Ready>
+bool yield_until(const Ready& ready, int microseconds) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::microseconds(microseconds);
+  do {
+    if (ready()) return true;
+    std::this_thread::yield();
   } while (Clock::now() < end);
   return ready();
 }
