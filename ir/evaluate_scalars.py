@@ -233,20 +233,21 @@ def _digamma(x: float) -> float:
 
 
 def _erfinv(x: float) -> float:
-    """Newton's iterations on erf from a logarithmic first guess."""
+    """Halley's iterations on erf from a logarithmic first guess."""
     if math.isnan(x) or abs(x) > 1:
         return math.nan
     if abs(x) == 1:
         return math.copysign(math.inf, x)
     if x == 0:
         return x
-    log = math.log1p(-x * x)
+    log = math.log((1 - x) * (1 + x))
     t = 2 / (math.pi * 0.147) + log / 2
     y = math.copysign(math.sqrt(math.sqrt(t * t - log / 0.147) - t), x)
-    for _ in range(4):
+    for _ in range(6):
         # Far out, erfc keeps the digits that 1 - erf loses.
-        error = math.erf(y) - x if abs(y) < 1 else math.copysign((1 - abs(x)) - math.erfc(abs(y)), x)
-        y -= error / (2 / math.sqrt(math.pi) * math.exp(-y * y))
+        error = math.erf(y) - x if abs(y) < 1 else ((1 - abs(x)) - math.erfc(abs(y))) * math.copysign(1, x)
+        step = error / (2 / math.sqrt(math.pi) * math.exp(-y * y))
+        y -= step / (1 + y * step)
     return y
 
 

@@ -1,8 +1,8 @@
 """The engine of simplify: a builder that rewrites and numbers every op it is given.
 
-A rule is a function `(s, op) -> value or tuple of values, or None` registered for operation classes by `@rule`. What it
-emits through `s` is simplified in turn, so one round usually reaches the fixed point. A rule never changes a number that
-the function computes: no reassociation of floats, no `x * 0`, no `x - x`.
+A rule is a function `(s, op) -> value or tuple of values, or None` registered for operation classes by `@rule`. What
+it emits through `s` is simplified in turn, so one round usually reaches the fixed point. A rule never changes a number
+that the function computes: no reassociation of floats, no `x * 0`, no `x - x`.
 """
 
 from __future__ import annotations
