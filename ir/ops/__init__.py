@@ -29,3 +29,15 @@ composites.py   softmax{dim} log_softmax{dim} logsumexp{dims} gelu{approximate} 
                 layer_norm{rank, eps}(x, w, b) rms_norm mean{dims} var{dims, correction} linear(x, w, b) ... conv{...}
                 attention{...} sgd_update{...} adam_update{...}
 """
+
+# Importing the package fills the registry.
+from treadle.ir.ops import (  # noqa: F401
+    arithmetic,
+    contraction,
+    identity,
+    logic,
+    reductions,
+    sources,
+    view_put,
+    views,
+)
