@@ -10,7 +10,7 @@ from treadle.ir.core import Builder, Op, Value, operation
 from treadle.ir.ops.base import Cotangents, Elementwise
 from treadle.ir.ops.build import full_like
 
-__all__ = ["Barrier", "Leaf", "StopGradient"]
+__all__ = ["Barrier", "Copy", "Leaf", "StopGradient"]
 
 
 class _Identity(Elementwise):
@@ -57,3 +57,8 @@ class StopGradient(_Identity):
 
     def vjp(self, b: Builder, op: Op, cotangents: Cotangents, needs: tuple[bool, ...]) -> Cotangents:
         return (None,)
+
+
+@operation("graph.copy")
+class Copy(_Identity):
+    """x, in memory of its own where the result is kept; inside a fused kernel it costs nothing."""

@@ -1,0 +1,105 @@
+"""From a sealed trace to a Step: residuals for a later backward, the program, and where its outputs come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from treadle.compiler.executable import Executable, make_executable
+from treadle.ir.core import Block, Function, Op, Value
+from treadle.ir.types import TensorType
+from treadle.passes.expand_grad import BackwardPlan, backward_function, expand_grad
+from treadle.recorder.seal import Sealed, seal
+from treadle.recorder.segment import SegmentPlan, split_at_cuts
+from treadle.recorder.trace import Trace
+
+__all__ = ["Step", "compile_step", "run_step"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What runs when a trace with a certain set of live values ends.
+
+    `types`: of the live values, then of the residuals; symbolic where the program is. `differentiable`: trace indices of
+    the outputs that a later backward may start from, in the order of the segment's outputs; `cuts`: trace indices.
+    """
+
+    executable: Executable
+    types: tuple[TensorType, ...]
+    segment: SegmentPlan | None
+    differentiable: tuple[int, ...]
+    cuts: tuple[int, ...]
+
+
+def compile_step(tr: Trace, live: tuple[int, ...], donated: tuple[int, ...], reason: str) -> Step:
+    """Compile the open trace for the values at `live`; inputs `donated` may be overwritten."""
+    sealed = seal(tr, live)
+    wanted = tuple(
+        i for i in live if sealed.grads[i] and i not in tr.visited and tr.handles[i].leaf is None
+    )
+    fn, segment, cuts = sealed.function, None, ()
+    if wanted:
+        fn, segment, cuts = _with_residuals(tr, sealed, live, wanted)
+    types = tuple(v.tensor for v in fn.returns)
+    executable = make_executable(fn, sealed.leaves, frozenset(donated), reason)
+    return Step(executable, types, segment, wanted, cuts)
+
+
+def _with_residuals(
+    tr: Trace, sealed: Sealed, live: tuple[int, ...], wanted: tuple[int, ...]
+) -> tuple[Function, SegmentPlan, tuple[int, ...]]:
+    """The function that also returns what the backward of `wanted` will read."""
+    fn = expand_grad(sealed.function)
+    needed = _ancestors(fn, [sealed.values[i] for i in wanted])
+    cuts = tuple(i for i in dict.fromkeys(tr.cuts) if sealed.values[i] in needed and i not in wanted)
+    values = [sealed.values[i] for i in cuts]
+    forward = split_at_cuts(fn, values)
+    others = [i for i in live if i not in wanted]
+    returns = tuple(sealed.values[i] for i in (*wanted, *others))
+    forward = Function(forward.name, Block(forward.params, forward.ops, returns), symbols=forward.symbols)
+    leaves = [k for k, h in enumerate(tr.leaves) if h.grad]
+    params = range(len(fn.params), len(fn.params) + len(cuts))
+    wrt = (*leaves, *params)
+    plan: BackwardPlan = backward_function(forward, tuple(range(len(wanted))), wrt)
+    kept = set(fn.params[: sealed.leaves])
+    residuals = tuple(v for v in plan.residuals if v not in kept)
+    segment = SegmentPlan(plan.forward, len(wanted), wrt, tuple(params), residuals)
+    now = dict(zip((*wanted, *others), plan.forward.returns, strict=True))
+    body = Block(fn.params, _rejoin(fn, plan.forward, values), (*(now[i] for i in live), *residuals))
+    return Function(fn.name, body, symbols=fn.symbols), segment, cuts
+
+
+def _rejoin(fn: Function, forward: Function, cuts: list[Value]) -> tuple[Op, ...]:
+    """Ops of the rewritten forward, with the ops that define the cuts back in their places."""
+    if not cuts:
+        return forward.ops
+    cut_ops = [op for op in fn.ops if any(r in cuts for r in op.results)]
+    ops: list[Op] = []
+    defined = set(fn.params)
+    pending = [*cut_ops, *forward.ops]
+    while pending:
+        left = []
+        for op in pending:
+            if all(v in defined for v in op.operands):
+                ops.append(op)
+                defined.update(op.results)
+            else:
+                left.append(op)
+        if len(left) == len(pending):
+            raise AssertionError("a cut does not come back to its place")
+        pending = left
+    return tuple(ops)
+
+
+def _ancestors(fn: Function, values: Sequence[Value]) -> set[Value]:
+    found = set(values)
+    for op in reversed(fn.ops):
+        if any(r in found for r in op.results):
+            found.update(op.operands)
+    return found
+
+
+def run_step(step: Step, buffers: list[Any], scalars: list[float | int], bindings: dict[str, int]) -> list[Any]:
+    """Start a run: output buffers (pending) of the live values and the residuals."""
+    return step.executable.run(buffers, scalars, bindings)

@@ -1,0 +1,80 @@
+"""Segment: an executed program that can still be differentiated.
+
+When a forward is forced before its backward, what the backward will read (the residuals) is kept as extra outputs of the
+program. A Segment holds them, with the forward as IR; a backward through it records a call of the transposed function.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+from treadle.ir.core import Block, Function, Op, Value
+from treadle.passes.expand_grad import BackwardPlan, backward_function
+from treadle.recorder.handle import Handle
+
+__all__ = ["Segment", "SegmentPlan", "serial"]
+
+_serial = itertools.count(1)
+
+
+def serial() -> int:
+    """A number that grows with time: later segments are differentiated first."""
+    return next(_serial)
+
+
+@dataclass
+class SegmentPlan:
+    """Static part, shared by all runs of one program.
+
+    `forward`: params are the leaves, scalars, then one for each cut (a value at which backward stops inside the program);
+    returns are the differentiable outputs, then the values at cuts as they are fed in. `wrt`: parameter numbers that
+    receive cotangents. `residuals`: values of `forward` that backward may read.
+    """
+
+    forward: Function
+    outputs: int
+    wrt: tuple[int, ...]
+    cuts: tuple[int, ...]  # parameter number of each cut
+    residuals: tuple[Value, ...]
+    plans: dict[tuple[int, ...], BackwardPlan] = field(default_factory=dict)
+
+    def backward(self, seeds: tuple[int, ...]) -> BackwardPlan:
+        """The transposed function for cotangents of the outputs numbered `seeds`."""
+        plan = self.plans.get(seeds)
+        if plan is None:
+            plan = self.plans[seeds] = backward_function(self.forward, seeds, self.wrt)
+        return plan
+
+
+@dataclass
+class Segment:
+    """One run: residual values (None once freed), the leaves, and the handles at cuts."""
+
+    plan: SegmentPlan
+    saved: dict[Value, Handle] | None
+    leaves: list[Handle]  # by parameter number, scalars excluded
+    cut_handles: list[Handle]
+    order: int
+    positions: list[int] = field(default_factory=list)  # trace index of each output
+
+    def free(self) -> None:
+        self.saved = None
+        self.leaves = []
+
+    def target(self, param: int) -> Handle:
+        """The handle that a cotangent of parameter `param` belongs to."""
+        if param in self.plan.cuts:
+            return self.cut_handles[self.plan.cuts.index(param)]
+        return self.leaves[param]
+
+
+def split_at_cuts(fn: Function, cuts: list[Value]) -> Function:
+    """`fn` with the values `cuts` as further parameters (their defining ops, and ops for nothing, stay behind)."""
+    ops: list[Op] = [op for op in fn.ops if not any(r in cuts for r in op.results)]
+    return Function(fn.name, Block((*fn.params, *cuts), tuple(ops), fn.returns), fn.level, fn.symbols)
+
+
+def saved_values(handles: dict[Value, Any], values: tuple[Value, ...]) -> list[Any]:
+    return [handles[v] for v in values]

@@ -1,0 +1,191 @@
+"""Aliasing: which tensors share memory in the user's eyes, and what a write through one does to the others.
+
+Values are immutable; a write rebinds. A Storage holds the current value of the base; a view keeps the chain of View ops
+that leads to it. A write through a view puts the new elements into the base value and marks the other aliases stale:
+their handles are derived again when next used. A tensor without aliases has no Storage at all.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from treadle.ir.ops.base import View
+from treadle.ir.ops.view_put import ViewPut
+from treadle.ir.ops.views import Expand
+from treadle.ir.types import TensorType
+from treadle.recorder.flush import finish, flush
+from treadle.recorder.handle import GradCell, Handle, concrete, unresolved
+from treadle.recorder.trace import current_trace, make_tensor, record, record1, state
+from treadle.recorder.tree import intern_operation
+
+if TYPE_CHECKING:
+    from treadle.tensor import Tensor
+
+__all__ = ["Alias", "Storage", "alias_of", "leaf_over", "same_storage", "view", "write"]
+
+
+class Storage:
+    """The memory that a family of aliases shares: value of the base, and the tensors that show it."""
+
+    __slots__ = ("base", "type", "tensors", "version", "_prune_at")
+
+    def __init__(self, t: Tensor) -> None:
+        self.base: Handle = t._h
+        self.type: TensorType = t._type()
+        self.tensors: list[weakref.ref] = [weakref.ref(t)]
+        self.version = 0
+        self._prune_at = 16
+
+    def add(self, t: Tensor) -> None:
+        self.tensors.append(weakref.ref(t))
+        if len(self.tensors) > self._prune_at:
+            self.tensors = [r for r in self.tensors if r() is not None]
+            self._prune_at = 2 * len(self.tensors) + 16
+
+
+class Alias:
+    """How a tensor sees its storage: a chain of View operations from the base (empty for the base itself)."""
+
+    __slots__ = ("storage", "chain")
+
+    def __init__(self, storage: Storage, chain: tuple[View, ...]) -> None:
+        self.storage = storage
+        self.chain = chain
+
+
+def alias_of(t: Tensor) -> Alias:
+    """The alias of `t`, made when first asked for."""
+    if t._alias is None:
+        t._alias = Alias(Storage(t), ())
+    return t._alias
+
+
+def view(op: View, t: Tensor) -> Tensor:
+    """A tensor that shows the storage of `t` through one more View op."""
+    op = intern_operation(op)  # type: ignore[assignment]
+    out = record1(op, id(op), t)
+    alias = t._alias or alias_of(t)
+    out._alias = Alias(alias.storage, (*alias.chain, op))
+    alias.storage.add(out)
+    return out
+
+
+def share(out: Tensor, t: Tensor) -> Tensor:
+    """Let `out` (the same elements as `t`) be an alias of `t`."""
+    alias = alias_of(t)
+    out._alias = Alias(alias.storage, alias.chain)
+    alias.storage.add(out)
+    return out
+
+
+def same_storage(a: Tensor, b: Tensor) -> bool:
+    return a is b or (a._alias is not None and b._alias is not None and a._alias.storage is b._alias.storage)
+
+
+# ---- handles that are made when needed ------------------------------------------------------------------------------
+
+
+def leaf_over(source: Handle, type_: TensorType, cell: GradCell) -> Handle:
+    """A differentiable leaf with the value of `source`."""
+    if source.buffer is not None:
+        return concrete(source.buffer, type_, True, cell)
+
+    def resolve() -> Handle:
+        value = source
+        tr = current_trace()
+        while value.resolve is not None:
+            value = value.resolve()
+        if value.buffer is None and value.trace is tr:
+            return tr.mark(cell, value)
+        finish(value)
+        return concrete(value.buffer, type_, True, cell)
+
+    return unresolved(type_, resolve, True, cell)
+
+
+def _derived(storage: Storage, chain: tuple[View, ...], type_: TensorType, cell: GradCell | None) -> Handle:
+    """The value that an alias shows now."""
+
+    def resolve() -> Handle:
+        was, state.no_grad = state.no_grad, 0  # what a view is does not depend on where it is looked at
+        try:
+            t = make_tensor(storage.base)
+            for op in chain:
+                t = record1(op, id(op), t)
+        finally:
+            state.no_grad = was
+        return t._h if cell is None else leaf_over(t._h, type_, cell)
+
+    grad = storage.base.grad if cell is None else True
+    return unresolved(type_, resolve, grad, cell)
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+def check_writable(t: Tensor) -> None:
+    """Raises RuntimeError where torch forbids an in-place op: on leaves that require grad, on overlapping views."""
+    alias = t._alias
+    if not state.no_grad:
+        leaf = t._h.leaf if alias is None else alias.storage.base.leaf
+        if leaf is not None and not leaf.of_function:
+            what = "a leaf Variable" if alias is None or not alias.chain else "a view of a leaf Variable"
+            raise RuntimeError(f"{what} that requires grad is being used in an in-place operation.")
+    if alias is not None and any(isinstance(op, Expand) and not op.is_injective() for op in alias.chain):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+            "Please clone() the tensor before performing the operation."
+        )
+
+
+def write(t: Tensor, new: Tensor) -> Tensor:
+    """In-place assignment: `t`, and every alias of it, shows `new` (of the same shape and dtype) from now on."""
+    alias = t._alias
+    type_ = t._type()
+    if alias is None:
+        exposed = _exposed(t._h)
+        cell = t._h.leaf
+        t._h = new._h if cell is None else leaf_over(new._h, type_, cell)
+        if exposed is not None:
+            t._h = _write_through(new._h, type_, exposed, cell)
+        return t
+    storage = alias.storage
+    exposed = _exposed(storage.base)
+    if alias.chain:
+        base = make_tensor(storage.base)
+        new = record(ViewPut(alias.chain), base, new)
+    storage.version += 1
+    old_leaf = storage.base.leaf
+    storage.base = new._h
+    if exposed is not None:
+        storage.base = _write_through(new._h, storage.type, exposed, None)
+    for ref in storage.tensors:
+        u = ref()
+        if u is not None:
+            cell = u._h.leaf
+            u._h = _derived(storage, u._alias.chain, u._type(), cell)
+            if cell is not None and cell is old_leaf and not u._alias.chain:
+                u._h = leaf_over(storage.base, storage.type, cell)
+    return t
+
+
+def _exposed(h: Handle) -> Any:
+    """The buffer of `h` if memory outside treadle shows it (NumPy, DLPack); then writes must arrive there."""
+    buffer = h.buffer
+    return buffer if buffer is not None and (buffer.foreign or buffer.exports) else None
+
+
+def _write_through(h: Handle, type_: TensorType, buffer: Any, cell: GradCell | None) -> Handle:
+    """Run what computes `h` and copy it into memory that is seen from outside."""
+    if h.buffer is None:
+        while h.resolve is not None:
+            h = h.resolve()
+        if h.buffer is None:
+            flush("a write to memory shared with NumPy")
+            finish(h)
+    dtype = type_.dtype.numpy
+    np.copyto(buffer.array(dtype, list(type_.shape)), h.buffer.array(dtype, list(type_.shape)))
+    return concrete(buffer, type_, cell is not None, cell)
