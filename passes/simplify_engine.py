@@ -7,6 +7,7 @@ that the function computes: no reassociation of floats, no `x * 0`, no `x - x`.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,7 +36,7 @@ class RewriteBudgetExceeded(RuntimeError):
 
 
 def rule(*classes: type[Operation]) -> Callable[[Rewrite], Rewrite]:
-    """Decorator: try this rewrite on ops of `classes`, after the rules registered before it."""
+    """Decorator: try this rewrite on ops of `classes` (and of their subclasses), after those registered before it."""
 
     def register(rewrite: Rewrite) -> Rewrite:
         for cls in classes:
@@ -43,6 +44,12 @@ def rule(*classes: type[Operation]) -> Callable[[Rewrite], Rewrite]:
         return rewrite
 
     return register
+
+
+@functools.cache
+def rules_for(cls: type[Operation]) -> tuple[Rewrite, ...]:
+    """The rules to try on ops of `cls`: its own, then those of its bases."""
+    return tuple(rewrite for base in cls.__mro__ for rewrite in RULES.get(base, ()))
 
 
 def most_fired(fired: Counter[str]) -> str:
@@ -125,7 +132,7 @@ class Simplifier:
         """The simplified form of `op`, appended where it is new."""
         opaque = op.operation.name in OPAQUE
         if not opaque:
-            for rewrite in RULES.get(type(op.operation), ()):
+            for rewrite in rules_for(type(op.operation)):
                 result = self._try(rewrite, op)
                 if result is not None:
                     return result

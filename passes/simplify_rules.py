@@ -13,6 +13,8 @@ from treadle.ir.ops.arithmetic import (
     Abs,
     Add,
     Ceil,
+    ClampMax,
+    ClampMin,
     Div,
     Floor,
     Maximum,
@@ -191,7 +193,7 @@ def even_function(s: Simplifier, op: Op) -> Result:
     return s.emit(op.operation, inner.operands[0]) if inner is not None else None
 
 
-@rule(Maximum, Minimum, LogicalAnd, LogicalOr, BitwiseAnd, BitwiseOr)
+@rule(Maximum, Minimum, ClampMax, ClampMin, LogicalAnd, LogicalOr, BitwiseAnd, BitwiseOr)
 def idempotent(s: Simplifier, op: Op) -> Result:
     """f(x, x) is x."""
     a, b = op.operands
