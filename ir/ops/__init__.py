@@ -34,10 +34,17 @@ composites.py   softmax{dim} log_softmax{dim} logsumexp{dims} gelu{approximate} 
 from treadle.ir.ops import (  # noqa: F401
     arithmetic,
     contraction,
+    control,
+    fill,
     identity,
+    indexing,
     logic,
+    padding,
     reductions,
+    scans,
+    sorting,
     sources,
+    transcendental,
     view_put,
     views,
 )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from treadle.ir.core import REGISTRY, Builder, Value
-from treadle.ir.dims import Dim, Undecided
+from treadle.ir.dims import Dim, Undecided, ceildiv
 from treadle.ir.dtypes import DType
 
 __all__ = [
@@ -19,14 +19,17 @@ __all__ = [
     "constant",
     "emit",
     "expand",
+    "full",
     "full_like",
     "permute",
     "reshape",
     "same_dim",
     "same_shape",
     "shape_text",
+    "slice_size",
     "sum_to",
     "unreduce",
+    "window_size",
     "zeros_like",
 ]
 
@@ -118,6 +121,17 @@ def check_dim(dim: int, rank: int) -> None:
             if rank
             else f"Dimension specified as {dim} but tensor has no dimensions"
         )
+
+
+def slice_size(start: Dim, limit: Dim, step: int) -> Dim:
+    """Number of indices start, start + step, ... below limit."""
+    return limit - start if step == 1 else ceildiv(limit - start, step)
+
+
+def window_size(size: Dim, kernel: Dim, stride: int, dilation: int) -> Dim:
+    """Number of windows of `kernel` elements, `dilation` apart, that start every `stride` elements and fit in `size`."""
+    span = size - dilation * (kernel - 1) - 1
+    return span + 1 if stride == 1 else span // stride + 1
 
 
 # Formulas -------------------------------------------------------------------------------------------------------------

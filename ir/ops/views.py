@@ -1,4 +1,4 @@
-"""Views: the operand read at other indices. Ops that also fill or combine are in padding.py."""
+"""Views: the operand read at other indices. Ops that also fill or combine are in padding.py; they are views' neighbours here."""
 
 from __future__ import annotations
 
@@ -6,16 +6,29 @@ from typing import Any
 
 import numpy as np
 
-from treadle.ir import dims as dim_math
 from treadle.ir import dtypes
 from treadle.ir.core import Builder, Op, Value, operation
 from treadle.ir.dims import Dim, Undecided, product
 from treadle.ir.ops.base import Sample, View
-from treadle.ir.ops.build import check_dim, emit, permute, reshape, same_dim, shape_text, sum_to, zeros_like
+from treadle.ir.ops.build import (
+    check_dim,
+    emit,
+    permute,
+    reshape,
+    same_dim,
+    shape_text,
+    slice_size,
+    sum_to,
+    window_size,
+    zeros_like,
+)
+from treadle.ir.ops.padding import Concat, Fold, Pad, SliceUpdate
 from treadle.ir.ops.sampling import array
 from treadle.ir.types import TensorType
 
-__all__ = ["AsStrided", "Expand", "Flip", "Permute", "Reshape", "Slice", "Window", "slice_size", "window_size"]
+__all__ = [
+    "AsStrided", "Concat", "Expand", "Flip", "Fold", "Pad", "Permute", "Reshape", "Slice", "SliceUpdate", "Window",
+]  # fmt: skip
 
 _OVERLAP = (
     "unsupported operation: more than one element of the written-to tensor refers to a single memory location; "
@@ -211,11 +224,6 @@ class Expand(View):
 # Slice, flip ----------------------------------------------------------------------------------------------------------
 
 
-def slice_size(start: Dim, limit: Dim, step: int) -> Dim:
-    """Number of indices start, start + step, ... below limit."""
-    return limit - start if step == 1 else dim_math.ceildiv(limit - start, step)
-
-
 @operation("graph.slice")
 class Slice(View):
     """Indices `starts[i]`, `starts[i] + steps[i]`, ... below `limits[i]` of each dim; 0 <= start <= limit <= size, step > 0.
@@ -297,12 +305,6 @@ class Flip(View):
 
 
 # Windows, strides -----------------------------------------------------------------------------------------------------
-
-
-def window_size(size: Dim, kernel: Dim, stride: int, dilation: int) -> Dim:
-    """Number of windows of `kernel` elements, `dilation` apart, that start every `stride` elements and fit in `size`."""
-    span = size - dilation * (kernel - 1) - 1
-    return span + 1 if stride == 1 else span // stride + 1
 
 
 def _put_by_positions(view: View, b: Builder, base: Value, new: Value) -> Value:
