@@ -18,7 +18,7 @@ from treadle.ir.ops.views import Expand
 from treadle.ir.types import TensorType
 from treadle.recorder.flush import finish, flush
 from treadle.recorder.handle import GradCell, Handle, concrete, unresolved
-from treadle.recorder.trace import current_trace, make_tensor, record, record1, state
+from treadle.recorder.trace import current_trace, make_tensor, record, record1, set_no_grad, state
 from treadle.recorder.tree import intern_operation
 
 if TYPE_CHECKING:
@@ -110,13 +110,13 @@ def _derived(storage: Storage, chain: tuple[View, ...], type_: TensorType, cell:
     """The value that an alias shows now."""
 
     def resolve() -> Handle:
-        was, state.no_grad = state.no_grad, 0  # what a view is does not depend on where it is looked at
+        was = set_no_grad(0)  # what a view is does not depend on where it is looked at
         try:
             t = make_tensor(storage.base)
             for op in chain:
                 t = record1(op, id(op), t)
         finally:
-            state.no_grad = was
+            set_no_grad(was)
         return t._h if cell is None else leaf_over(t._h, type_, cell)
 
     grad = storage.base.grad if cell is None else True
@@ -129,7 +129,7 @@ def _derived(storage: Storage, chain: tuple[View, ...], type_: TensorType, cell:
 def check_writable(t: Tensor) -> None:
     """Raises RuntimeError where torch forbids an in-place op: on leaves that require grad, on overlapping views."""
     alias = t._alias
-    if not state.no_grad:
+    if not state.trace.no_grad:
         leaf = t._h.leaf if alias is None else alias.storage.base.leaf
         if leaf is not None and not leaf.of_function:
             what = "a leaf Variable" if alias is None or not alias.chain else "a view of a leaf Variable"

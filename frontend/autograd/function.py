@@ -103,7 +103,7 @@ class Function:
                 _settle(a)
         inputs = [a._h if isinstance(a, Tensor) else None for a in args]
         context.needs_input_grad = tuple(h is not None and h.grad for h in inputs)
-        tracked = any(context.needs_input_grad) and not state.no_grad
+        tracked = any(context.needs_input_grad) and not state.trace.no_grad
         with no_grad():
             if "setup_context" in cls.__dict__ or hasattr(cls, "setup_context"):
                 out = cls.forward(*args, **kwargs)

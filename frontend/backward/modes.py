@@ -7,14 +7,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from treadle.recorder.trace import state
+from treadle.recorder.trace import set_no_grad, state
 
 __all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "no_grad", "set_grad_enabled"]
 
 
 def is_grad_enabled() -> bool:
     """True where ops on tensors that require grad are recorded for backward."""
-    return not state.no_grad
+    return not state.trace.no_grad
 
 
 def is_inference_mode_enabled() -> bool:
@@ -27,11 +27,10 @@ class _Mode:
     _no_grad = 0
 
     def __enter__(self) -> None:
-        self._previous = state.no_grad
-        state.no_grad = self._no_grad
+        self._previous = set_no_grad(self._no_grad)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        state.no_grad = self._previous
+        set_no_grad(self._previous)
 
     def __call__(self, function: Callable) -> Callable:
         mode = self
@@ -71,15 +70,14 @@ class set_grad_enabled(_Mode):
     """Sets the grad mode at once; as a context manager restores it on exit."""
 
     def __init__(self, mode: bool) -> None:
-        self._previous = state.no_grad
         self._no_grad = 0 if mode else 1
-        state.no_grad = self._no_grad
+        self._previous = set_no_grad(self._no_grad)
 
     def __enter__(self) -> None:
-        state.no_grad = self._no_grad
+        set_no_grad(self._no_grad)
 
     def __call__(self, function: Callable) -> Callable:
-        state.no_grad = self._previous
+        set_no_grad(self._previous)
         return super().__call__(function)
 
     def _clone(self) -> _Mode:

@@ -16,7 +16,7 @@ from treadle.ir.ops import logic as lo
 from treadle.ir.ops import transcendental as tr
 from treadle.ops.registration import PUBLIC, assign, public, type_name
 from treadle.recorder.build import RuntimeScalar, default_dtype
-from treadle.recorder.trace import record, record1, record2
+from treadle.recorder.trace import binary_recorder, record, record1
 from treadle.recorder.tree import intern_operation
 from treadle.storage import check_writable
 from treadle.tensor import Tensor
@@ -167,42 +167,40 @@ def positive(input: Tensor) -> Tensor:
 # ---- binary -----------------------------------------------------------------------------------------------------------
 
 _ADD, _SUB, _MUL, _DIV = map(intern_operation, (ar.Add(), ar.Sub(), ar.Mul(), ar.Div()))
-_ADD_ID, _SUB_ID, _MUL_ID, _DIV_ID = map(id, (_ADD, _SUB, _MUL, _DIV))
 _FLOORDIV, _TRUNCDIV = intern_operation(ar.FloorDiv()), intern_operation(ar.TruncDiv())
 
 
 def _operator(op: Operation, reverse: bool = False) -> Callable:
     """A dunder method: fast for tensors, NotImplemented for what is not a number."""
-    op_id = id(op)
+    fast = binary_recorder(op)
 
     def forward(self: Tensor, other: Any) -> Any:
-        if isinstance(other, Tensor):
-            return record2(op, op_id, self, other)
+        try:
+            return fast(self, other)
+        except AttributeError:
+            if hasattr(other, "_h"):
+                raise
         value = number(other)
         if value is None:
-            return record2(op, op_id, self, _from_sequence(self, other)) if isinstance(other, np.ndarray) else NotImplemented
+            return fast(self, PUBLIC["tensor"](other)) if isinstance(other, np.ndarray) else NotImplemented
         return record(op, self, value)
 
     def backward(self: Tensor, other: Any) -> Any:
         value = number(other)
         if value is None:
-            return record2(op, op_id, _from_sequence(self, other), self) if isinstance(other, np.ndarray) else NotImplemented
+            return fast(PUBLIC["tensor"](other), self) if isinstance(other, np.ndarray) else NotImplemented
         return record(op, value, self)
 
     return backward if reverse else forward
 
 
-def _from_sequence(like: Tensor, value: Any) -> Tensor:
-    return PUBLIC["tensor"](value)
-
-
 def _binary(name: str, operation: Operation, inplace: bool = True, aliases: tuple[str, ...] = ()) -> Callable:
     op = intern_operation(operation)
-    op_id = id(op)
+    fast = binary_recorder(op)
 
     def f(input: Tensor, other: Any) -> Tensor:
         if isinstance(other, Tensor) and isinstance(input, Tensor):
-            return record2(op, op_id, input, other)
+            return fast(input, other)
         if not isinstance(input, Tensor) and not isinstance(other, Tensor):
             need_tensor(name, input)
         return record(op, as_operand(name, input, 1), as_operand(name, other))
@@ -260,7 +258,7 @@ def _scaled(name: str, other: Any, alpha: Any, like: Any) -> Any:
 def add(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """input + alpha * other, broadcast and promoted."""
     if alpha.__class__ is int and alpha == 1 and isinstance(input, Tensor) and isinstance(other, Tensor):
-        return record2(_ADD, _ADD_ID, input, other)
+        return binary_recorder(_ADD)(input, other)
     if not isinstance(input, Tensor) and not isinstance(other, Tensor):
         need_tensor("add", input)
     other = as_operand("add", other)

@@ -52,7 +52,7 @@ def flush(reason: str, tr: Trace | None = None) -> None:
             return
         tr.limit = 0
         if state.trace is tr:
-            state.trace = Trace()
+            state.trace = Trace(tr.no_grad)
         try:
             _run(tr, reason)
         finally:

@@ -9,6 +9,7 @@ notices by `limit`, which closing sets to 0 and which the hot path compares anyw
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,7 @@ from treadle.recorder.handle import GradCell, Handle
 from treadle.recorder.locate import user_location
 from treadle.recorder.tree import LEAF, MARK, RUNTIME, TREE_LOCK, Node, ScalarEdge, intern_operation
 
-__all__ = ["LIMIT", "Trace", "State", "record", "record1", "record2", "install", "make_tensor", "record_scalar", "state", "current_trace"]
+__all__ = ["LIMIT", "Trace", "State", "record", "record1", "binary_recorder", "current_trace", "install", "make_tensor", "set_no_grad", "state"]
 
 LIMIT = 2048  # events in one trace; even, so that a loop of two ops meets it at the same place each time
 
@@ -49,11 +50,10 @@ def make_tensor(h: Handle) -> Any:
 
 
 class State(threading.local):
-    """Per thread: the open trace and the grad mode (`no_grad` is 0 or 1: the low bit of edge keys)."""
+    """Per thread: the open trace, which also holds the grad mode."""
 
     def __init__(self) -> None:
-        self.trace = Trace()
-        self.no_grad = 0
+        self.trace = Trace(0)
         self.inference = False
 
 
@@ -73,10 +73,11 @@ class Trace:
 
     __slots__ = (
         "node", "root", "limit", "handles", "leaves", "leaf_index", "scalars", "bindings", "values", "grads", "synced",
-        "visited", "spent", "lock", "grad_points", "cuts",
+        "visited", "spent", "lock", "grad_points", "cuts", "no_grad",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, no_grad: int) -> None:
+        self.no_grad = no_grad  # 0 or 1: the low bit of edge keys
         self.root = self.node = root()
         self.limit = LIMIT  # 0 once closed
         self.handles: list[Handle] = []  # by trace index
@@ -247,8 +248,15 @@ def current_trace() -> Trace:
     tr = state.trace
     if tr.limit == 0:
         with tr.lock:  # wait until the thread that closed it has set the buffers
-            tr = state.trace = Trace()
+            tr = state.trace = Trace(tr.no_grad)
     return tr
+
+
+def set_no_grad(no_grad: int) -> int:
+    """Set the grad mode of this thread; the previous one."""
+    tr = current_trace()
+    previous, tr.no_grad = tr.no_grad, no_grad
+    return previous
 
 
 def _overflow(tr: Trace, redo: Callable[[], Any], result: Any) -> Any:
@@ -262,11 +270,10 @@ def _overflow(tr: Trace, redo: Callable[[], Any], result: Any) -> Any:
 
 def record1(op: Operation, op_id: int, a: Any) -> Any:
     """Record a single-result op on one tensor. `op_id` is id(op), `op` interned."""
-    st = state
-    tr = st.trace
+    tr = state.trace
     ha = a._h
     i = ha.index if ha.trace is tr else tr.enter(a)
-    ng = st.no_grad
+    ng = tr.no_grad
     node = tr.node.edges.get((op_id | ng, i))
     if node is None:
         node = tr.extend(op, ng, (Index(i),), (op_id | ng, i), ())
@@ -274,43 +281,45 @@ def record1(op: Operation, op_id: int, a: Any) -> Any:
     return t if node.depth < tr.limit else _overflow(tr, lambda: record1(op, op_id, a), t)
 
 
-def record2(op: Operation, op_id: int, a: Any, b: Any) -> Any:
-    """Record a single-result op on two tensors."""
-    st = state
-    tr = st.trace
-    ha = a._h
-    hb = b._h
-    i = ha.index if ha.trace is tr else tr.enter(a)
-    j = hb.index if hb.trace is tr else tr.enter(b)
-    ng = st.no_grad
-    node = tr.node.edges.get((op_id | ng, i, j))
-    if node is None:
-        node = tr.extend(op, ng, (Index(i), Index(j)), (op_id | ng, i, j), ())
-    # The same as Trace.push and _make_tensor, written out: this is what a training step does most.
-    tr.node = node
-    h = _new(Handle)
-    h.trace = tr
-    h.index = node.first
-    h.type = node.type
-    h.grad = node.grad
-    h.leaf = h.history = h.buffer = h.resolve = h.hooks = None
-    tr.handles.append(h)
-    t = _new(_tensor_class)
-    t._h = h
-    t._alias = t._cell = None
-    return t if node.depth < tr.limit else _overflow(tr, lambda: record2(op, op_id, a, b), t)
+@functools.lru_cache(maxsize=None)
+def binary_recorder(op: Operation) -> Callable[[Any, Any], Any]:
+    """`f(a, b)` that records `op` on two tensors: what a training step does most, so everything is written out here.
 
+    Raises AttributeError where an operand is no tensor.
+    """
+    op_id = id(op)
+    local = state
 
-def record_scalar(op: Operation, a: Any, value: Any, reverse: bool = False) -> Any:
-    """Record a binary op of a tensor and a Python scalar (or RuntimeScalar); `reverse`: the scalar is on the left."""
-    return record(op, value, a) if reverse else record(op, a, value)
+    def recorder(a: Any, b: Any) -> Any:
+        tr = local.trace
+        ha = a._h
+        hb = b._h
+        i = ha.index if ha.trace is tr else tr.enter(a)
+        j = hb.index if hb.trace is tr else tr.enter(b)
+        ng = tr.no_grad
+        node = tr.node.edges.get((op_id | ng, i, j))
+        if node is None:
+            node = tr.extend(op, ng, (Index(i), Index(j)), (op_id | ng, i, j), ())
+        tr.node = node
+        h = _new(Handle)
+        h.trace = tr
+        h.index = node.first
+        h.type = node.type
+        h.grad = node.grad
+        h.leaf = h.history = h.buffer = h.resolve = h.hooks = None
+        tr.handles.append(h)
+        t = _new(_tensor_class)
+        t._h = h
+        t._alias = t._cell = None
+        return t if node.depth < tr.limit else _overflow(tr, lambda: recorder(a, b), t)
+
+    return recorder
 
 
 def record(op: Operation, *args: Any) -> Any:
     """Record any op on tensors, Python scalars and RuntimeScalars: a Tensor, or a tuple where it has several results."""
     op = intern_operation(op)
-    st = state
-    tr = st.trace
+    tr = state.trace
     if tr.limit == 0:
         tr = current_trace()
     operands: list = []
@@ -326,9 +335,9 @@ def record(op: Operation, *args: Any) -> Any:
             scalars.append(a)
             continue
         index = h.index if h.trace is tr else tr.enter(a)
-        operands.append(_Index(index))
+        operands.append(Index(index))
         kinds.append(index)
-    key = (id(op) | st.no_grad, *kinds)
+    key = (id(op) | tr.no_grad, *kinds)
     node = tr.node.edges.get(key)
     if type(node) is ScalarEdge:
         found = node.match(tuple(scalars))
@@ -339,7 +348,7 @@ def record(op: Operation, *args: Any) -> Any:
             if RUNTIME in found[0]:
                 tr.add_scalars(node, tuple(scalars))
     if node is None:
-        node = tr.extend(op, st.no_grad, tuple(operands), key, tuple(scalars))
+        node = tr.extend(op, tr.no_grad, tuple(operands), key, tuple(scalars))
     if len(node.values) == 1:
         t = make_tensor(tr.push(node))
     else:

@@ -1,0 +1,231 @@
+"""From a graph Function to a native program: passes, kernels, object code, memory plan, caches.
+
+Kernels are shared by content in this process, and kept on disk with whole programs (`TREADLE_CACHE_DIR`), keyed by
+their IR text, the target and the sources of the compiler.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import treadle.codegen
+import treadle.ir
+import treadle.passes
+from treadle.codegen.compile import compile_functions
+from treadle.codegen.cpu.target import host_target
+from treadle.compiler import dump, stats
+from treadle.compiler.program import build_program
+from treadle.ir.core import Block, Function, Op, Value
+from treadle.ir.ops.views import Reshape
+from treadle.ir.printer import digest, print_function
+from treadle.passes.lower import LoweredKernel, lower_kernel
+from treadle.passes.pipeline import Context, run_pipeline
+from treadle.passes.plan_memory import plan_memory
+from treadle.runtime import Buffer, ProgramSpec, load, submit
+from treadle.runtime.cache import default_cache
+
+__all__ = ["NativeExecutable", "Output", "compile_native"]
+
+GRAPH_PIPELINE = "expand-grad,decompose,simplify"
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a result of the traced function is: in a program output, in a leaf's buffer, or a scalar argument."""
+
+    source: str  # "program" | "leaf" | "scalar"
+    index: int
+
+
+@dataclass(frozen=True)
+class NativeExecutable:
+    """A loaded program and how its results are found."""
+
+    program: Any  # None where every result is an input
+    outputs: tuple[Output, ...]
+    donated: tuple[bool, ...]
+    symbols: tuple[str, ...]
+    scalar_dtypes: tuple[Any, ...]
+
+    def run(self, buffers: list[Any], scalars: list[float | int], bindings: dict[str, int]) -> list[Any]:
+        made: list[Any] = []
+        if self.program is not None:
+            made = submit(self.program, buffers, self.donated, scalars, [bindings[s] for s in self.symbols])
+        found: list[Any] = []
+        for out in self.outputs:
+            if out.source == "program":
+                found.append(made[out.index])
+            elif out.source == "leaf":
+                found.append(buffers[out.index])
+            else:
+                found.append(_scalar_buffer(scalars[out.index], self.scalar_dtypes[out.index]))
+        return found
+
+
+def _scalar_buffer(value: float | int, dtype: Any) -> Buffer:
+    import numpy as np
+
+    return Buffer.from_bytes(np.asarray(value, dtype=dtype.numpy).tobytes())
+
+
+def compile_native(fn: Function, leaves: int, donated: frozenset[int], reason: str) -> NativeExecutable:
+    """Compile `fn` (first `leaves` parameters are tensors, the rest scalars), or find it in a cache."""
+    program_key = _program_key(fn, leaves, donated)
+    cache = None if dump.active() else default_cache()
+    stored = cache.get(program_key) if cache is not None else None
+    if stored is not None:
+        loaded = _load_stored(stored, fn, leaves, donated)
+        if loaded is not None:
+            return loaded
+    graph = run_pipeline(fn, GRAPH_PIPELINE, Context(hooks=dump.hooks(reason)))
+    graph, outputs = _split_aliases(graph, leaves)
+    spec = _compile_graph(graph, leaves, donated, reason) if graph.returns else None
+    if cache is not None:
+        cache.put(program_key, _pack(spec, outputs))
+    return _executable(spec, outputs, fn, leaves, donated)
+
+
+def _executable(
+    spec: ProgramSpec | None, outputs: tuple[Output, ...], fn: Function, leaves: int, donated: frozenset[int]
+) -> NativeExecutable:
+    program = None if spec is None else load(spec)
+    if spec is not None:
+        stats.COUNTERS.programs += 1
+        stats.COUNTERS.kernels += len(spec.kernels)
+    flags = tuple(i in donated for i in range(leaves))
+    dtypes = tuple(p.dtype for p in fn.params[leaves:])
+    return NativeExecutable(program, outputs, flags, fn.symbols, dtypes)
+
+
+# ---- results that need no kernel --------------------------------------------------------------------------------------
+
+
+def _split_aliases(fn: Function, leaves: int) -> tuple[Function, tuple[Output, ...]]:
+    """`fn` without returns that are inputs, scalars, or repeat another; and where each original return is.
+
+    A reshape is the same bytes, so a returned reshape is its operand's buffer.
+    """
+    producers = {r: op for op in fn.ops for r in op.results}
+    params = {p: k for k, p in enumerate(fn.params)}
+    kept: dict[Value, int] = {}
+    outputs = []
+    for v in fn.returns:
+        v = _unshaped(v, producers)
+        if v in params:
+            k = params[v]
+            outputs.append(Output("leaf", k) if k < leaves else Output("scalar", k - leaves))
+        else:
+            outputs.append(Output("program", kept.setdefault(v, len(kept))))
+    return replace(fn, body=Block(fn.params, _needed(fn.ops, set(kept)), tuple(kept))), tuple(outputs)
+
+
+def _needed(ops: tuple[Op, ...], wanted: set[Value]) -> tuple[Op, ...]:
+    """The ops that `wanted` values depend on."""
+    kept = []
+    for op in reversed(ops):
+        if any(r in wanted for r in op.results):
+            kept.append(op)
+            wanted.update(op.operands)
+    return tuple(reversed(kept))
+
+
+def _unshaped(v: Value, producers: dict[Value, Op]) -> Value:
+    while v in producers and isinstance(producers[v].operation, Reshape):
+        v = producers[v].operands[0]
+    return v
+
+
+# ---- kernels ----------------------------------------------------------------------------------------------------------
+
+_kernels: dict[str, tuple[bytes, str, Any]] = {}  # digest of a loop function -> (object code, symbol, scratch)
+
+
+def _compile_graph(graph: Function, leaves: int, donated: frozenset[int], reason: str) -> ProgramSpec:
+    kernels = run_pipeline(graph, "fuse", Context(hooks=dump.hooks(reason)))
+    plan = plan_memory(kernels, donated)
+    lowered = [None if op.operation.name == "kernel.host" else lower_kernel(op) for op in plan.order]
+    codes = _object_code([k for k in lowered if k is not None], reason)
+    return build_program(kernels, plan, lowered, codes, leaves)
+
+
+def _object_code(lowered: list[LoweredKernel], reason: str) -> dict[str, tuple[bytes, str, Any]]:
+    """Object code of each distinct kernel, by digest: from this process, from disk, or compiled as one module."""
+    cache = None if dump.active() else default_cache()
+    found: dict[str, tuple[bytes, str, Any]] = {}
+    missing: dict[str, LoweredKernel] = {}
+    for k in lowered:
+        if k.digest in found or k.digest in missing:
+            continue
+        known = None if dump.active() else _kernels.get(k.digest)
+        if known is None and cache is not None:
+            known = _stored_kernel(cache.get(_kernel_key(k.digest)))
+        if known is not None:
+            found[k.digest] = _kernels[k.digest] = known
+            stats.COUNTERS.cache_hits += 1
+        else:
+            missing[k.digest] = k
+    if missing:
+        module = compile_functions([k.function for k in missing.values()], host_target())
+        dump.module(reason, module)
+        for d, symbol, scratch in zip(missing, module.symbols, module.scratch, strict=True):
+            found[d] = _kernels[d] = (module.object_code, symbol, scratch)
+            if cache is not None and isinstance(scratch, int):
+                cache.put(_kernel_key(d), json.dumps([symbol, scratch]).encode() + b"\n" + module.object_code)
+    return found
+
+
+def _stored_kernel(data: bytes | None) -> tuple[bytes, str, Any] | None:
+    if data is None:
+        return None
+    head, _, code = data.partition(b"\n")
+    symbol, scratch = json.loads(head)
+    return code, symbol, scratch
+
+
+# ---- keys and stored programs -----------------------------------------------------------------------------------------
+
+
+@functools.cache
+def compiler_version() -> str:
+    """Digest of the compiler's own sources: a changed compiler finds none of its predecessor's code."""
+    h = hashlib.sha256()
+    for package in (treadle.ir, treadle.passes, treadle.codegen):
+        root = Path(package.__path__[0])
+        for file in sorted(root.rglob("*.py")):
+            h.update(str(file.relative_to(root)).encode())
+            h.update(file.read_bytes())
+    h.update(Path(__file__).read_bytes())
+    return h.hexdigest()
+
+
+def _kernel_key(kernel_digest: str) -> str:
+    return f"kernel {kernel_digest} {host_target().key()} {compiler_version()}"
+
+
+def _program_key(fn: Function, leaves: int, donated: frozenset[int]) -> str:
+    text = print_function(fn)
+    return f"program {hashlib.sha256(text.encode()).hexdigest()} {leaves} {sorted(donated)} {host_target().key()} {compiler_version()}"
+
+
+def _pack(spec: ProgramSpec | None, outputs: tuple[Output, ...]) -> bytes:
+    head = json.dumps([[o.source, o.index] for o in outputs]).encode()
+    return head + b"\n" + (b"" if spec is None else spec.to_bytes())
+
+
+def _load_stored(data: bytes, fn: Function, leaves: int, donated: frozenset[int]) -> NativeExecutable | None:
+    head, _, body = data.partition(b"\n")
+    try:
+        outputs = tuple(Output(*row) for row in json.loads(head))
+        spec = ProgramSpec.from_bytes(body) if body else None
+    except ValueError:
+        return None
+    stats.COUNTERS.cache_hits += 1
+    return _executable(spec, outputs, fn, leaves, donated)
+
+
+_ = digest
