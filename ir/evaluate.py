@@ -167,7 +167,7 @@ def _run_op(op: Op, env: dict[Value, np.ndarray], bindings: Bindings) -> Sequenc
     operation = op.operation
     if operation.name == "graph.call":
         callee: Function = operation.callee  # type: ignore[attr-defined]
-        known = bind_symbols(callee.symbols, [v.type for v in callee.params], [a.shape for a in arrays], bindings)
+        known = bind_symbols(callee.symbols, [v.type for v in callee.params], [a.shape for a in arrays])
         return _run_block(callee.body, arrays, {}, known)
     if operation.name == "graph.grad":
         raise EvaluationError("graph.grad has no value of its own: run the pass expand-grad before evaluating")

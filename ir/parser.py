@@ -7,23 +7,21 @@ start with `//` are comments.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import importlib
 import json
-import pkgutil
 import re
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-from treadle.ir import dims, ops
+from treadle.ir import dims, kernels, loops, ops, scalar
 from treadle.ir.core import REGISTRY, Block, Function, Level, Loc, Op, Operation, Value
 from treadle.ir.dims import Dim
 from treadle.ir.dtypes import BY_SHORT, DType
 from treadle.ir.types import INDEX, BufferType, ScalarType, TensorType, Type
 
-__all__ = ["ParseError", "load_operations", "parse_function"]
+__all__ = ["ParseError", "parse_function"]
 
+OPERATIONS = (kernels, loops, scalar, ops)  # imported so that every operation is registered
 T = TypeVar("T")
 
 _SPACE = re.compile(r"(?:(?:(?<=\n)|(?<![\s\S]))[ \t]*//[^\n]*|\s)*")  # `//` elsewhere is a division
@@ -41,18 +39,8 @@ class ParseError(ValueError):
     """The text is not IR; says where."""
 
 
-@functools.cache
-def load_operations() -> None:
-    """Import every module that registers operations, so that the text of any function can be read."""
-    for name in ("kernels", "loops", "scalar"):
-        importlib.import_module(f"treadle.ir.{name}")
-    for module in pkgutil.iter_modules(ops.__path__):
-        importlib.import_module(f"{ops.__name__}.{module.name}")
-
-
 def parse_function(text: str) -> Function:
     """The Function that `text` states."""
-    load_operations()
     parser = _Parser(text)
     fn = parser.function()
     parser.skip()

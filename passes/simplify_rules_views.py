@@ -6,8 +6,8 @@ from treadle.ir.core import Op, Operation, Value
 from treadle.ir.dims import Dim, product
 from treadle.ir.dtypes import DType
 from treadle.ir.ops.arithmetic import Mul
-from treadle.ir.ops.reductions import All, Any, Max, Min, Prod, Sum
 from treadle.ir.ops.padding import Concat, Pad, SliceUpdate
+from treadle.ir.ops.reductions import All, Any, Max, Min, Prod, Sum
 from treadle.ir.ops.views import Expand, Flip, Permute, Reshape, Slice
 from treadle.passes.simplify_engine import Result, Simplifier, rule
 

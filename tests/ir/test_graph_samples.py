@@ -10,12 +10,11 @@ from treadle.ir.core import REGISTRY, Builder, Function, Value
 from treadle.ir.evaluate import evaluate
 from treadle.ir.evaluate_scalars import bits_from_float32, float32_from_bits
 from treadle.ir.ops.base import Composite, Rule, Sample
-from treadle.ir.parser import load_operations, parse_function
+from treadle.ir.parser import parse_function
 from treadle.ir.printer import print_function
 from treadle.ir.types import TensorType
 from treadle.ir.verifier import verify
 
-load_operations()
 NAMES = sorted(name for name, cls in REGISTRY.items() if name.startswith("graph.") and issubclass(cls, Rule))
 
 

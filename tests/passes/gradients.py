@@ -16,7 +16,7 @@ def numeric_vjp(
     wrt: Sequence[int],
     step: float = 1e-6,
 ) -> list[np.ndarray]:
-    """Cotangents of `arrays[i]` for i in `wrt`, of the outputs of `run` weighted by `seeds`: central differences, float64."""
+    """Cotangents of `arrays[i]` for i in `wrt`, of the outputs of `run` weighted by `seeds`, by central differences."""
 
     def objective(arrays: Sequence[np.ndarray]) -> float:
         return sum(float(np.sum(out * seed)) for out, seed in zip(run(*arrays), seeds, strict=True))

@@ -16,7 +16,8 @@ MLP = """
 %x: tensor<4x3xf64>
 %w: tensor<3x5xf64>
 %b: tensor<5xf64>
-  %0 = "graph.contract"(%x, %w) {lhs = "ij", rhs = "jk", out = "ik"} : (tensor<4x3xf64>, tensor<3x5xf64>) -> tensor<4x5xf64>
+  %0 = "graph.contract"(%x, %w) {lhs = "ij", rhs = "jk", out = "ik"}
+    : (tensor<4x3xf64>, tensor<3x5xf64>) -> tensor<4x5xf64>
   %1 = "graph.expand"(%b) {shape = [4, 5]} : (tensor<5xf64>) -> tensor<4x5xf64>
   %2 = "graph.add"(%0, %1) : (tensor<4x5xf64>, tensor<4x5xf64>) -> tensor<4x5xf64>
   %3 = "graph.square"(%2) : (tensor<4x5xf64>) -> tensor<4x5xf64>

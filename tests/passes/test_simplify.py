@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.passes.text import assert_same_values, assert_text, body, graph
-from treadle.ir.core import Op
+from treadle.ir.core import Function, Op
 from treadle.ir.evaluate import evaluate
 from treadle.ir.ops.arithmetic import Neg
 from treadle.passes import simplify_engine
@@ -27,6 +27,12 @@ def constant(name: str, value: str, t: str = F) -> str:
     return lines + f'  %{name} = "graph.expand"(%{name}0) {attributes} : (tensor<{dtype}>) -> {t}\n'
 
 
+def binary(name: str, operands: str, value: str, t: str = F) -> Function:
+    """A function of %x: an op on `operands`, of which %c is filled with `value`."""
+    op = f'  %r = "graph.{name}"({operands}) : ({t}, {t}) -> {t}\n'
+    return graph(f"%x: {t}\n{constant('c', value, t)}{op}  return %r : {t}")
+
+
 IDENTITIES = [
     ("add", "%x, %c", "-0.0", F),
     ("add", "%c, %x", "-0.0", F),
@@ -45,7 +51,7 @@ IDENTITIES = [
 
 @pytest.mark.parametrize(("name", "operands", "value", "t"), IDENTITIES)
 def test_identities(name: str, operands: str, value: str, t: str) -> None:
-    fn = graph(f'%x: {t}\n{constant("c", value, t)}  %r = "graph.{name}"({operands}) : ({t}, {t}) -> {t}\n  return %r : {t}')
+    fn = binary(name, operands, value, t)
     assert body(assert_same_values(fn, simplify)) == []
 
 
@@ -63,7 +69,7 @@ KEPT = [
 
 @pytest.mark.parametrize(("name", "operands", "value"), KEPT)
 def test_numbers_that_would_change_are_left_alone(name: str, operands: str, value: str) -> None:
-    fn = graph(f'%x: {F}\n{constant("c", value)}  %r = "graph.{name}"({operands}) : ({F}, {F}) -> {F}\n  return %r : {F}')
+    fn = binary(name, operands, value)
     new = simplify(fn)
     assert body(new)[-1] == name
     x = np.array([[-0.0, np.inf, np.nan], [-np.inf, 1e-40, 3.0]], np.float32)
@@ -71,8 +77,7 @@ def test_numbers_that_would_change_are_left_alone(name: str, operands: str, valu
 
 
 def test_integer_times_zero() -> None:
-    t = "tensor<4xi32>"
-    fn = graph(f'%x: {t}\n{constant("c", "0", t)}  %r = "graph.mul"(%x, %c) : ({t}, {t}) -> {t}\n  return %r : {t}')
+    fn = binary("mul", "%x, %c", "0", "tensor<4xi32>")
     assert body(assert_same_values(fn, simplify)) == ["constant", "expand"]
 
 
@@ -89,7 +94,7 @@ REWRITES = [
 
 @pytest.mark.parametrize(("name", "value", "becomes"), REWRITES)
 def test_cheaper_ops(name: str, value: str, becomes: str) -> None:
-    fn = graph(f'%x: {F}\n{constant("c", value)}  %r = "graph.{name}"(%x, %c) : ({F}, {F}) -> {F}\n  return %r : {F}')
+    fn = binary(name, "%x, %c", value)
     assert body(assert_same_values(fn, simplify))[-1] == becomes
 
 
