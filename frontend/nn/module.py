@@ -360,7 +360,9 @@ class Module(HookMixin, StateMixin, ConversionMixin):
             if set_to_none:
                 param.grad = None
             else:
-                param.grad = param.grad.detach().zero_()
+                if param.grad.requires_grad:
+                    param.grad = param.grad.detach()
+                param.grad.zero_()
 
     # ---- printing
 

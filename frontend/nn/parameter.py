@@ -8,6 +8,13 @@ from treadle import Tensor
 __all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter"]
 
 
+def _of_class(cls: type, data: Tensor, requires_grad: bool) -> Tensor:
+    """A leaf of class `cls` that shares the storage of `data`."""
+    made = Tensor.__new__(cls)
+    made.data = data.detach()
+    return made.requires_grad_(requires_grad)
+
+
 def _rebuild_parameter(data: Tensor, requires_grad: bool) -> Parameter:
     """Undo `Parameter.__reduce_ex__`."""
     return Parameter(data, requires_grad)
@@ -26,7 +33,7 @@ class Parameter(Tensor):
             data = treadle.empty(0)
         if not isinstance(data, Tensor):
             raise TypeError(f"cannot make a Parameter of {type(data).__name__}: a Tensor is expected")
-        return Tensor._make_subclass(cls, data.detach(), requires_grad)
+        return _of_class(cls, data, requires_grad)
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
         """All is done in `__new__`; this keeps Tensor's own constructor away from the arguments."""
@@ -66,7 +73,7 @@ class Buffer(Tensor, metaclass=_BufferMeta):
             data = treadle.empty(0)
         if not isinstance(data, Tensor):
             raise TypeError(f"cannot make a Buffer of {type(data).__name__}: a Tensor is expected")
-        made = Tensor._make_subclass(cls, data.detach(), data.requires_grad)
+        made = _of_class(cls, data, data.requires_grad)
         made.persistent = persistent
         made._is_buffer = True
         return made

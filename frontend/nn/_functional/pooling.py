@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import treadle
 from treadle import Tensor, _ops
 
 from .common import IntOrInts, ntuple
@@ -180,7 +181,7 @@ def _max_unpool(
     n: int, x: Tensor, indices: Tensor, kernel: IntOrInts, stride: IntOrInts | None, padding: IntOrInts,
     output_size: Sequence[int] | None,
 ) -> Tensor:
-    if indices.dtype.is_floating_point or str(indices.dtype).rsplit(".", 1)[-1] != "int64":
+    if indices.dtype != treadle.int64:
         raise RuntimeError(f"elements in indices should be type int64 but got: {indices.dtype}")
     if x.dim() not in (n + 1, n + 2):
         raise RuntimeError(f"Input to max_unpool{n}d should be a {n + 1}d or {n + 2}d Tensor, but got {x.dim()}")

@@ -48,7 +48,7 @@ def clip_grads_with_norm_(
         # Multiplying by 1 is cheaper than finding out whether one has to.
         factor = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
         for grad in grads:
-            grad.detach().mul_(factor.to(grad.dtype))
+            grad.mul_(factor.to(grad.dtype))
 
 
 def clip_grad_norm_(
@@ -81,4 +81,4 @@ def clip_grad_value_(parameters: _Tensors, clip_value: float, foreach: bool | No
     with treadle.no_grad():
         for param in _listed(parameters):
             if param.grad is not None:
-                param.grad.detach().clamp_(min=-clip_value, max=clip_value)
+                param.grad.clamp_(min=-clip_value, max=clip_value)
