@@ -1,6 +1,7 @@
 """Numerical derivatives for the tests of nn."""
 
 import numpy as np
+
 import treadle
 
 

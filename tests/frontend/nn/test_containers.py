@@ -3,6 +3,7 @@
 from collections import OrderedDict
 
 import pytest
+
 import treadle
 from treadle import nn
 

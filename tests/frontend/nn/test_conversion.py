@@ -1,6 +1,7 @@
 """Module.to and its relatives."""
 
 import pytest
+
 import treadle
 from treadle import nn
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 import treadle
 from treadle import nn
 

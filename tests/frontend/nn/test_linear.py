@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 import treadle
 from tests.frontend.nn.numeric import check_gradient, rand
 from treadle import nn

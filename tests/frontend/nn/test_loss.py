@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+
 import treadle
 from tests.frontend.nn.numeric import check_gradient, rand
 from treadle import nn

@@ -4,6 +4,7 @@ import copy
 
 import numpy as np
 import pytest
+
 import treadle
 from treadle import nn
 
