@@ -132,7 +132,7 @@ class Simplifier:
         """The simplified form of `op`, appended where it is new."""
         opaque = op.operation.name in OPAQUE
         if not opaque:
-            for rewrite in rules_for(type(op.operation)):
+            for rewrite in rules_for(type(op.operation)):  # type: ignore[arg-type]
                 result = self._try(rewrite, op)
                 if result is not None:
                     return result
