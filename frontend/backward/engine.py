@@ -158,10 +158,10 @@ class _Run:
         if segment.saved is None:
             raise RuntimeError(TWICE)
         seeds = tuple(sorted(cots))
-        plan = segment.plan.backward(seeds)
+        plan, wrt = segment.plan.backward(seeds)
         operands = [cots[k] for k in seeds]
-        results = record_call(plan.function, operands, [segment.saved[v] if v in segment.saved else segment.leaves[segment.plan.forward.params.index(v)] for v in plan.residuals])
-        targets = [segment.target(p) for p in segment.plan.wrt]
+        results = record_call(plan.function, operands, [segment.value(v) for v in plan.residuals])
+        targets = [segment.target(p) for p in wrt]
         if not self.retain_graph:
             segment.free()
         for h, cot in zip(targets, results, strict=True):

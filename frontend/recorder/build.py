@@ -36,10 +36,12 @@ def set_default_dtype(dtype: DType) -> None:
 class RuntimeScalar:
     """A Python number that is an argument of the program and never part of its key (learning rates, counters)."""
 
-    __slots__ = ("value",)
+    __slots__ = ("value", "trace", "index")
 
     def __init__(self, value: float | int) -> None:
         self.value = value
+        self.trace: Any = None  # where it last entered
+        self.index = -1
 
 
 class Index(int):
@@ -49,16 +51,12 @@ class Index(int):
 
 
 class RuntimeParam:
-    """Stands among a node's operands for a scalar that arrives with each run; `kind` is float or int.
+    """Stands among a node's operands for a Python scalar of which two values were seen; `kind` is float or int."""
 
-    `always`: the user said so by a RuntimeScalar; otherwise two values were seen.
-    """
+    __slots__ = ("kind",)
 
-    __slots__ = ("kind", "always")
-
-    def __init__(self, kind: type, always: bool) -> None:
+    def __init__(self, kind: type) -> None:
         self.kind = kind
-        self.always = always
 
 
 Argument = Value | float | int | bool

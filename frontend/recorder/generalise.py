@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from treadle.ir.core import Operation, Value
 from treadle.ir.dims import Dim, Expr, evaluate, symbol
 from treadle.ir.types import TensorType
-from treadle.recorder.build import Index, RuntimeParam, RuntimeScalar
-from treadle.recorder.tree import LEAF, RUNTIME, Node, ScalarEdge, intern_operation, same_scalar
+from treadle.recorder.build import Index, RuntimeParam
+from treadle.recorder.tree import LEAF, RUNTIME, SCALAR, Node, ScalarEdge, intern_operation, same_scalar
 
 if TYPE_CHECKING:
     from treadle.recorder.handle import Handle
@@ -83,16 +83,8 @@ def pattern_edge(tr: Trace, op: Operation, no_grad: int, operands: tuple, scalar
 def new_edge(tr: Trace, op: Operation, no_grad: int, operands: tuple, key: tuple, scalars: tuple) -> Node:
     """The literal child for an op that no edge explains (the trace leaves a general path first)."""
     concretise(tr)
-    literals = tuple(RUNTIME if isinstance(s, RuntimeScalar) else s for s in scalars)
-    found = _literal_child(tr.node, key, literals)
-    if found is not None:
-        return found
-    node = tr.build_node(tr.node, op, no_grad, _runtime_operands(operands))
-    return _attach(tr.node, node, key, literals)
-
-
-def _runtime_operands(operands: tuple) -> tuple:
-    return tuple(RuntimeParam(type(o.value), True) if isinstance(o, RuntimeScalar) else o for o in operands)
+    found = _literal_child(tr.node, key, scalars)
+    return found or _attach(tr.node, tr.build_node(tr.node, op, no_grad, operands), key, scalars)
 
 
 def _literal_leaf(parent: Node, t: TensorType, grad: bool) -> Node:
@@ -179,14 +171,10 @@ def _op_structure(op: Operation, no_grad: int, operands: tuple, ints: list[int])
 
 
 def _operand_kind(o: Any) -> Any:
-    """A trace index, the type of a scalar (literal or generalised alike), or RUNTIME for one that always is."""
+    """A trace index, or the type of a scalar, literal or generalised."""
     if isinstance(o, Index):
         return int(o)
-    if isinstance(o, RuntimeScalar):
-        return RUNTIME
-    if isinstance(o, RuntimeParam):
-        return RUNTIME if o.always else o.kind
-    return type(o)
+    return o.kind if isinstance(o, RuntimeParam) else type(o)
 
 
 def _event_structure(node: Node) -> tuple:
@@ -244,15 +232,15 @@ def _literal_copy(tr: Trace, old: Node, bindings: dict[str, int], scalars: Itera
         t = old.types[0]
         return _literal_leaf(parent, t.with_shape(t.concrete_shape(bindings)), old.grads[0])
     if old.regrow is not None:
+        if old.operation is SCALAR:
+            tr.scalars.append(next(scalars))
         return tr.special_child(old.key, old.operation, old.operands, old.regrow)
     op = intern_operation(with_dims(old.operation, iter([evaluate(d, bindings) for d in dims_of(old.operation, [])])))
     values = _scalars_of(old, scalars)
-    operands = _replace_scalars(old.operands, values, lambda o, v: o if isinstance(o, RuntimeParam) and o.always else v)
-    literals = tuple(RUNTIME if isinstance(o, RuntimeParam) else o for o in operands if not isinstance(o, Index))
-    tr.scalars.extend(v for v, p in zip(values, literals, strict=True) if p is RUNTIME)
+    operands = _replace_scalars(old.operands, values, lambda o, v: v)
     key = (id(op) | old.no_grad, *map(_operand_kind, operands))
-    found = _literal_child(parent, key, literals)
-    return found or _attach(parent, tr.build_node(parent, op, old.no_grad, operands), key, literals)
+    found = _literal_child(parent, key, values)
+    return found or _attach(parent, tr.build_node(parent, op, old.no_grad, operands), key, values)
 
 
 def _replace_scalars(operands: tuple, values: tuple, choose: Any) -> tuple:
@@ -283,6 +271,9 @@ def _merge(tr: Trace, old: Node, new: Node, before: dict[str, int], old_scalars:
     if new.operation is LEAF:
         return _merge_leaf(tr, old.types[0], new.types[0], new.grads[0], before)
     if new.regrow is not None:
+        if new.operation is SCALAR:
+            next(old_scalars)
+            tr.scalars.append(next(new_scalars))
         return tr.special_child(new.key, new.operation, new.operands, new.regrow)
     ints: list[int] = []
     shape = _op_structure(new.operation, new.no_grad, new.operands, ints)
@@ -292,7 +283,7 @@ def _merge(tr: Trace, old: Node, new: Node, before: dict[str, int], old_scalars:
     general = iter([not same_scalar(a, b) for a, b in zip(old_values, values, strict=True)])
     operands = _replace_scalars(
         new.operands, values,
-        lambda o, v: o if isinstance(o, RuntimeParam) else RuntimeParam(type(v), False) if next(general) else v,
+        lambda o, v: o if isinstance(o, RuntimeParam) else RuntimeParam(type(v)) if next(general) else v,
     )  # fmt: skip
     literals = tuple(RUNTIME if isinstance(o, RuntimeParam) else o for o in operands if not isinstance(o, Index))
     tr.scalars.extend(v for v, p in zip(values, literals, strict=True) if p is RUNTIME)

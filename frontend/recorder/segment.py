@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.ir.core import Block, Function, Op, Value
-from treadle.passes.expand_grad import BackwardPlan, backward_function
+from treadle.passes.expand_grad import BackwardPlan, backward_function, reachable_wrt
 from treadle.recorder.handle import Handle
 
 __all__ = ["Segment", "SegmentPlan", "serial"]
@@ -38,14 +38,18 @@ class SegmentPlan:
     wrt: tuple[int, ...]
     cuts: tuple[int, ...]  # parameter number of each cut
     residuals: tuple[Value, ...]
-    plans: dict[tuple[int, ...], BackwardPlan] = field(default_factory=dict)
+    plans: dict[tuple[int, ...], tuple[BackwardPlan, tuple[int, ...]]] = field(default_factory=dict)
 
-    def backward(self, seeds: tuple[int, ...]) -> BackwardPlan:
-        """The transposed function for cotangents of the outputs numbered `seeds`."""
-        plan = self.plans.get(seeds)
-        if plan is None:
-            plan = self.plans[seeds] = backward_function(self.forward, seeds, self.wrt)
-        return plan
+    def backward(self, seeds: tuple[int, ...]) -> tuple[BackwardPlan, tuple[int, ...]]:
+        """The transposed function for cotangents of the outputs numbered `seeds`, and the parameters it reaches."""
+        found = self.plans.get(seeds)
+        if found is None:
+            outputs = [self.forward.returns[k] for k in seeds]
+            params = self.forward.params
+            reached = set(reachable_wrt(list(self.forward.ops), outputs, {params[p] for p in self.wrt}))
+            wrt = tuple(p for p in self.wrt if params[p] in reached)
+            found = self.plans[seeds] = backward_function(self.forward, seeds, wrt), wrt
+        return found
 
 
 @dataclass
@@ -63,6 +67,11 @@ class Segment:
         self.saved = None
         self.leaves = []
 
+    def value(self, v: Value) -> Handle:
+        """The handle of a residual: kept, or a leaf."""
+        assert self.saved is not None
+        return self.saved[v] if v in self.saved else self.leaves[self.plan.forward.params.index(v)]
+
     def target(self, param: int) -> Handle:
         """The handle that a cotangent of parameter `param` belongs to."""
         if param in self.plan.cuts:
@@ -74,7 +83,3 @@ def split_at_cuts(fn: Function, cuts: list[Value]) -> Function:
     """`fn` with the values `cuts` as further parameters (their defining ops, and ops for nothing, stay behind)."""
     ops: list[Op] = [op for op in fn.ops if not any(r in cuts for r in op.results)]
     return Function(fn.name, Block((*fn.params, *cuts), tuple(ops), fn.returns), fn.level, fn.symbols)
-
-
-def saved_values(handles: dict[Value, Any], values: tuple[Value, ...]) -> list[Any]:
-    return [handles[v] for v in values]

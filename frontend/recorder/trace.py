@@ -17,10 +17,10 @@ from typing import Any
 from treadle.ir.core import Builder, Operation, Value
 from treadle.ir.ops.identity import StopGradient
 from treadle.recorder import generalise
-from treadle.recorder.build import Index, RuntimeParam, RuntimeScalar, build_operation, default_dtype
+from treadle.recorder.build import Index, RuntimeParam, RuntimeScalar, ScalarValue, build_operation, default_dtype
 from treadle.recorder.handle import GradCell, Handle
 from treadle.recorder.locate import user_location
-from treadle.recorder.tree import LEAF, MARK, RUNTIME, TREE_LOCK, Node, ScalarEdge, intern_operation
+from treadle.recorder.tree import MARK, RUNTIME, SCALAR, TREE_LOCK, Node, ScalarEdge, intern_operation
 
 __all__ = ["LIMIT", "Trace", "State", "record", "record1", "binary_recorder", "current_trace", "install", "make_tensor", "set_no_grad", "state"]
 
@@ -127,6 +127,19 @@ class Trace:
                 h.trace = self
         return index
 
+    def enter_scalar(self, s: RuntimeScalar) -> int:
+        """Trace index of a number that is an argument of every run."""
+        kind = type(s.value)
+
+        def grow(b: Builder, values: list[Value]) -> tuple[tuple[Value, ...], tuple[bool, ...], None]:
+            return (ScalarValue(kind),), (False,), None
+
+        (h,) = self.follow((SCALAR, kind), SCALAR, (kind,), grow)
+        self.scalars.append(s.value)
+        s.index = h.index
+        s.trace = self
+        return h.index
+
     def mark(self, cell: GradCell, source: Handle) -> Handle:
         """A differentiable leaf with the value of recorded `source` (after an in-place update under no_grad)."""
 
@@ -161,6 +174,8 @@ class Trace:
             b = Builder(loc=user_location())
             values, grads, node.info = grow(b, self.sync())
             node.finish(tuple(b.ops), values, grads)
+            if operation is SCALAR:
+                node.params = values
             self.node.edges[key] = node
         return node
 
@@ -183,7 +198,7 @@ class Trace:
     def extend(self, op: Operation, no_grad: int, operands: tuple, key: tuple, scalars: tuple) -> Node:
         """The child for an op whose literal edge does not exist: a pattern that fits this run, or a new edge.
 
-        `operands` are Index and Python scalars or RuntimeScalars, as the user gave them.
+        `operands` are Index and Python scalars, as the user gave them.
         """
         with TREE_LOCK:
             node = generalise.pattern_edge(self, op, no_grad, operands, scalars)
@@ -198,7 +213,7 @@ class Trace:
         taken = (o for o in node.operands if not isinstance(o, Index))
         for o, s in zip(taken, scalars, strict=True):
             if isinstance(o, RuntimeParam):
-                self.scalars.append(s.value if isinstance(s, RuntimeScalar) else s)
+                self.scalars.append(s)
 
     def build_node(self, parent: Node, op: Operation, no_grad: int, operands: tuple) -> Node:
         """A new node for `op` on `operands`, in which RUNTIME scalars have become (RUNTIME, type)."""
@@ -329,10 +344,14 @@ def record(op: Operation, *args: Any) -> Any:
         try:
             h = a._h
         except AttributeError:
-            kind = RUNTIME if type(a) is RuntimeScalar else type(a)
-            operands.append(a)
-            kinds.append(kind)
-            scalars.append(a)
+            if type(a) is RuntimeScalar:
+                index = a.index if a.trace is tr else tr.enter_scalar(a)
+                operands.append(Index(index))
+                kinds.append(index)
+            else:
+                operands.append(a)
+                kinds.append(type(a))
+                scalars.append(a)
             continue
         index = h.index if h.trace is tr else tr.enter(a)
         operands.append(Index(index))

@@ -2,8 +2,9 @@
 
 A node stands for the sequence recorded so far. Its `edges` map an event key to what follows it. Keys:
 
-    (id(operation) | no_grad, i, j, ...)   an op on trace indices; a Python scalar operand is its type, an always-runtime
-                                           scalar is RUNTIME; then the edge is a ScalarEdge
+    (id(operation) | no_grad, i, j, ...)   an op on trace indices; a Python scalar operand is its type, and then the edge
+                                           is a ScalarEdge
+    (SCALAR, kind)                         a number that is always an argument (RuntimeScalar) enters
     (LEAF, type, grad)                     a concrete tensor enters
     (MARK, i)                              a recorded value becomes a differentiable leaf
 
@@ -19,7 +20,7 @@ from typing import Any
 from treadle.ir.core import Op, Operation, Value
 from treadle.ir.types import TensorType
 
-__all__ = ["LEAF", "MARK", "RUNTIME", "Node", "ScalarEdge", "TREE_LOCK", "intern_operation", "prune"]
+__all__ = ["LEAF", "MARK", "RUNTIME", "SCALAR", "Node", "ScalarEdge", "TREE_LOCK", "intern_operation", "prune"]
 
 TREE_LOCK = threading.RLock()  # taken to add nodes; look-ups need none
 _clock = itertools.count(1)
@@ -33,7 +34,7 @@ class _Marker:
         return self.name
 
 
-LEAF, MARK, RUNTIME = _Marker("leaf"), _Marker("mark"), _Marker("runtime")
+LEAF, MARK, RUNTIME, SCALAR = _Marker("leaf"), _Marker("mark"), _Marker("runtime"), _Marker("scalar")
 
 
 class Node:
