@@ -131,14 +131,9 @@ def multi_head_attention_forward(
     separate = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
     q, k, v = _project(query, key, value, in_proj_weight, separate, in_proj_bias, embed_dim)
     grown = 0
-    if bias_k is not None and bias_v is not None:
-        if static_k is not None or static_v is not None:
-            raise AssertionError("bias cannot be added to static key or value")
-        k = treadle.cat([k, bias_k.expand(1, batch, bias_k.shape[-1])])
-        v = treadle.cat([v, bias_v.expand(1, batch, bias_v.shape[-1])])
+    if bias_k is not None or bias_v is not None:
+        k, v = _add_biases(k, v, bias_k, bias_v, static_k is not None or static_v is not None)
         grown = 1
-    elif bias_k is not None or bias_v is not None:
-        raise AssertionError("bias_k and bias_v go together")
     q = _heads(q, batch, num_heads)
     k = _heads(k, batch, num_heads) if static_k is None else _static("key", static_k, batch, num_heads, q.shape[-1])
     v = _heads(v, batch, num_heads) if static_v is None else _static("value", static_v, batch, num_heads, q.shape[-1])
@@ -159,6 +154,18 @@ def multi_head_attention_forward(
         out = out.squeeze(1)
         weights = None if weights is None else weights.squeeze(0)
     return out, weights
+
+
+def _add_biases(
+    k: Tensor, v: Tensor, bias_k: Tensor | None, bias_v: Tensor | None, static: bool
+) -> tuple[Tensor, Tensor]:
+    """Keys and values (S, N, E) with one more, learned, at the end."""
+    if bias_k is None or bias_v is None:
+        raise AssertionError("bias_k and bias_v go together")
+    if static:
+        raise AssertionError("bias cannot be added to static key or value")
+    shape = (1, *k.shape[1:])
+    return treadle.cat([k, bias_k.expand(shape)]), treadle.cat([v, bias_v.expand(shape)])
 
 
 def _unsqueeze_batch(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:

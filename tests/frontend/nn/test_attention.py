@@ -51,7 +51,8 @@ def test_masks_agree():
     t = treadle.tensor(x)
     causal = nn.Transformer.generate_square_subsequent_mask(5, dtype=treadle.float64)
     wanted, _ = by_hand(x[0], p, causal.numpy())
-    for options in ({"attn_mask": causal}, {"attn_mask": causal == float("-inf")}, {"attn_mask": causal, "is_causal": True},
+    forbidden = causal == float("-inf")
+    for options in ({"attn_mask": causal}, {"attn_mask": forbidden}, {"attn_mask": causal, "is_causal": True},
                     {"attn_mask": causal, "is_causal": True, "need_weights": False}):
         np.testing.assert_allclose(m(t, t, t, **options)[0].detach().numpy()[0], wanted, atol=1e-12)
     padding = treadle.tensor([[False, False, False, True, True]])

@@ -75,7 +75,7 @@ def test_assignment_moves_a_name_between_tables():
         m.buf = "no"
     del m.buf
     with pytest.raises(AttributeError, match="'Module' object has no attribute 'buf'"):
-        m.buf
+        _ = m.buf
 
 
 def test_buffer_objects_register_themselves():
