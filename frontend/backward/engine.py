@@ -206,8 +206,10 @@ def run_backward(
     create_graph: bool,
     retain_graph: bool,
     accumulate: bool,
+    others: bool = False,
 ) -> list[Any]:
-    """Propagate `seeds` from `roots`. With `inputs`, their cotangents (None where unreachable); else into `.grad`."""
+    """Propagate `seeds` from `roots`. Without `inputs`, into `.grad` of the leaves; with them, returns their cotangents
+    (None where unreachable), and `.grad` changes only of inputs (`accumulate`) or of leaves that are none (`others`)."""
     tr = current_trace()
     for t in (*roots, *(inputs or ())):
         if t._h.resolve is not None or (t._h.trace is not tr and t._h.leaf is None and t._h.history is None):
@@ -220,7 +222,7 @@ def run_backward(
         while run.step():
             pass
         for cell, cot in run.leaves.values():
-            if inputs is None or accumulate and any(h.leaf is cell for h in handles or ()):
+            if inputs is None or (accumulate if any(h.leaf is cell for h in handles or ()) else others):
                 _into_grad(cell, cot, create_graph)
     return [] if handles is None else [run.captured.get(id(h)) for h in handles]
 
