@@ -27,6 +27,7 @@ from treadle.ir.loops import (
     Store,
 )
 from treadle.ir.ops.base import Composite
+from treadle.ir.ops.control import Call
 from treadle.ir.printer import print_op
 from treadle.ir.scalar import ScalarBitcast, ScalarCast, ScalarConst
 from treadle.ir.substitute import symbols_in, used_symbols
@@ -138,6 +139,8 @@ class _Verifier:
             self.kernel(op)
         elif op.regions:
             self.fail("a graph op has no regions", op)
+        elif isinstance(operation, Call):
+            verify(operation.callee)
 
     def inferred(self, op: Op) -> tuple[Type, ...]:
         if isinstance(op.operation, Fused | Contraction):

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from treadle.ir.core import Builder, Op, Value
 from treadle.ir.ops.arithmetic import Add
 from treadle.ir.ops.base import Composite, Rule
-from treadle.ir.ops.sources import Constant
-from treadle.ir.ops.views import Expand
+from treadle.ir.ops.build import full
 from treadle.ir.printer import print_op
 from treadle.ir.types import TensorType
 from treadle.passes.decompose import expand_composite
@@ -35,9 +34,8 @@ def passes_gradient(op: Op) -> bool:
 
 
 def zeros(b: Builder, t: TensorType) -> Value:
-    """A tensor of zeros, as the constant that simplify recognises."""
-    zero = b.emit(Constant(0.0, t.dtype, t.device))
-    return b.emit(Expand(t.shape), zero) if t.shape else zero
+    """A tensor of zeros: an expanded constant, which is what simplify recognises."""
+    return full(b, 0, t.dtype, t.shape, t.device)
 
 
 def reachable_wrt(ops: Sequence[Op], outputs: Iterable[Value], candidates: set[Value]) -> list[Value]:

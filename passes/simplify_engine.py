@@ -27,6 +27,11 @@ Rewrite = Callable[["Simplifier", Op], Result]
 RULES: dict[type[Operation], list[Rewrite]] = {}
 # Neither rewritten nor merged with an equal op.
 OPAQUE = frozenset({"graph.barrier", "graph.call", "graph.grad"})
+# f(x, y) is f(y, x) to the bit. (Not so for maximum: of zeros of both signs it may take the first.)
+COMMUTATIVE = frozenset(
+    f"graph.{name}"
+    for name in ("add", "mul", "eq", "ne", "logical_and", "logical_or", "bitwise_and", "bitwise_or", "bitwise_xor")
+)
 
 MAX_DEPTH = 40  # of rules that fire on what rules emitted
 
@@ -54,6 +59,12 @@ def rules_for(cls: type[Operation]) -> tuple[Rewrite, ...]:
 
 def most_fired(fired: Counter[str]) -> str:
     return "rules that fired most: " + ", ".join(f"{name} ({n} times)" for name, n in fired.most_common(5))
+
+
+def _unordered(op: Op) -> tuple[int, ...]:
+    """Identities of the operands, in an order of their own where theirs does not matter."""
+    identities = tuple(map(id, op.operands))
+    return tuple(sorted(identities)) if op.operation.name in COMMUTATIVE else identities
 
 
 @dataclass
@@ -136,7 +147,7 @@ class Simplifier:
                 result = self._try(rewrite, op)
                 if result is not None:
                     return result
-            key = (operation_key(op.operation), op.operands) if op.operation.pure else None
+            key = (operation_key(op.operation), _unordered(op)) if op.operation.pure else None
             if key is not None:
                 same = self.known.get(key)
                 if same is not None:

@@ -52,7 +52,7 @@ from treadle.ir.ops.logic import (
     Ne,
     Select,
 )
-from treadle.ir.ops.sources import Constant
+from treadle.ir.ops.sources import DimValue
 from treadle.ir.ops.views import Expand
 from treadle.passes.simplify_engine import Number, Result, Simplifier, rule
 
@@ -264,20 +264,27 @@ def _converts_alike(a: DType, b: DType, target: DType) -> bool:
 
 
 @rule(Elementwise)
-def hoist_scalar(s: Simplifier, op: Op) -> Result:
-    """An op on 0-d values that were expanded is computed once, then expanded."""
-    if not op.result.shape:
-        return None
-    scalars: list[Value] = []
+def sink_expand(s: Simplifier, op: Op) -> Result:
+    """An op on values that were expanded alike is computed before they are."""
+    sources: list[Value | None] = []  # None: filled with a number
     for v in op.operands:
-        n = s.splat(v)
         expanded = s.producer(v, Expand)
-        if n is not None:
-            scalars.append(s.emit(Constant(n, v.dtype, v.tensor.device)))
-        elif expanded is not None and not expanded.operands[0].shape:
-            scalars.append(expanded.operands[0])
-        else:
+        if s.splat(v) is None and expanded is None:
             return None
-    if all(s.producer(v, Constant) is not None for v in scalars):
-        return None  # not an exact op: folding it would not pay either
-    return s.emit(Expand(op.result.shape), s.emit(op.operation, *scalars))
+        sources.append(expanded.operands[0] if expanded is not None and s.splat(v) is None else None)
+    shapes = {v.shape for v in sources if v is not None} or {()}
+    (shape, *others) = shapes
+    if others or shape == op.result.shape:
+        return None
+    narrow = [
+        s.full(s.splat(v), v.tensor.with_shape(shape)) if source is None else source  # type: ignore[arg-type]
+        for v, source in zip(op.operands, sources, strict=True)
+    ]
+    return s.emit(Expand(op.result.shape), s.emit(op.operation, *narrow))
+
+
+@rule(DimValue)
+def known_dim(s: Simplifier, op: Op) -> Result:
+    """A size without symbols is a constant."""
+    d = op.operation.value  # type: ignore[attr-defined]
+    return s.full(d, op.result.tensor) if isinstance(d, int) else None

@@ -159,6 +159,44 @@ def test_common_subexpressions_and_dead_code() -> None:
     )
 
 
+def test_equal_up_to_order() -> None:
+    fn = graph(f"""
+    %x: {F}
+    %y: {F}
+      %0 = "graph.add"(%x, %y) : ({F}, {F}) -> {F}
+      %1 = "graph.add"(%y, %x) : ({F}, {F}) -> {F}
+      %2 = "graph.div"(%0, %1) : ({F}, {F}) -> {F}
+      %3 = "graph.div"(%x, %y) : ({F}, {F}) -> {F}
+      %4 = "graph.div"(%y, %x) : ({F}, {F}) -> {F}
+      return %2, %3, %4 : {F}, {F}, {F}""")
+    assert body(assert_same_values(fn, simplify)) == ["add", "div", "div", "div"]
+
+
+def test_ops_sink_below_expand() -> None:
+    fn = graph(f"""
+    %x: tensor<3xf32>
+    %y: tensor<3xf32>
+    {constant("c", "0.3")}
+      %0 = "graph.expand"(%x) {{shape = [2, 3]}} : (tensor<3xf32>) -> {F}
+      %1 = "graph.expand"(%y) {{shape = [2, 3]}} : (tensor<3xf32>) -> {F}
+      %2 = "graph.mul"(%0, %1) : ({F}, {F}) -> {F}
+      %3 = "graph.add"(%2, %c) : ({F}, {F}) -> {F}
+      %4 = "graph.exp"(%c) : ({F}) -> {F}
+      return %3, %4 : {F}, {F}""")
+    new = assert_same_values(fn, simplify)
+    assert all(v.rank < 2 for op in new.ops if op.operation.name != "graph.expand" for v in op.results)
+
+
+def test_known_dims_are_constants() -> None:
+    fn = graph("""
+    %x: tensor<f32>
+      %0 = "graph.dim"() {value = 12} : () -> tensor<i64>
+      %1 = "graph.cast"(%0) {dtype = f32} : (tensor<i64>) -> tensor<f32>
+      %2 = "graph.div"(%x, %1) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      return %2 : tensor<f32>""")
+    assert body(assert_same_values(fn, simplify)) == ["constant", "div"]
+
+
 def test_barriers_are_opaque() -> None:
     fn = graph(f"""
     %x: {F}
