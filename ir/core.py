@@ -158,7 +158,8 @@ class Function:
 
         return isinstance(other, Function) and print_function(self) == print_function(other)
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        return hash((self.name, self.level, len(self.body.ops)))
 
 
 def users(block: Block) -> dict[Value, list[Op]]:
@@ -194,7 +195,7 @@ class Builder:
         """Append an op; its one result, or the tuple of its results (`types` overrides inference, for regions)."""
         key = None
         if self.numbering is not None and operation.pure and not regions:
-            key = (operation, *map(id, operands))
+            key = (repr(operation), *map(id, operands))  # == takes 0.0 for -0.0 and 1 for True
             known = self.numbering.get(key)
             if known is not None:
                 return known[0] if len(known) == 1 else known
