@@ -1,0 +1,223 @@
+"""Entry: a `loop.contract` as the body of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from treadle.codegen.cpu.contract_code import Code, known
+from treadle.codegen.cpu.contract_pack import (
+    KAxis,
+    Operand,
+    Panel,
+    fill_offsets,
+    llvm_type,
+    pack_panel,
+    vector_type,
+)
+from treadle.codegen.cpu.contract_schedule import Group, VectorTarget, coalesce, lanes_of, resolve_tile
+from treadle.codegen.cpu.contract_tile import Rows, Tile, Vectors, run_tile
+from treadle.ir.dims import Dim, product
+from treadle.ir.dtypes import DType, bfloat16
+from treadle.ir.loops import LoopContract
+
+__all__ = ["Contraction", "Epilogue"]
+
+# Writes the epilogue for `width` values of a row: (values, b, i, j, width, valid lanes or None for all).
+Epilogue = Callable[[str, str, str, str, int, "str | None"], None]
+
+
+@dataclass
+class Options:
+    direct_a: bool = False
+    direct_b: bool = False
+    unroll: int = 1
+
+
+@dataclass
+class Contraction:
+    """Writes one kernel body. `reserve` gives the address of scratch of a number of bytes."""
+
+    op: LoopContract
+    target: VectorTarget
+    code: Code
+    evaluate: Callable[[Dim], str]
+    reserve: Callable[[int], str]
+    a_buffer: str
+    b_buffer: str
+    a_dtype: DType
+    b_dtype: DType
+    epilogue: Epilogue
+    options: Options = field(default_factory=Options)
+
+    def __post_init__(self) -> None:
+        op = self.op
+        self.shape = resolve_tile(op, self.target)
+        lanes = lanes_of(self.target, op.accumulate)
+        self.tile = Tile(self.shape.mr, self.shape.nr // lanes, lanes, op.accumulate)
+        self.m, self.n, self.k = (self.evaluate(product(g)) for g in (op.m, op.n, op.k))
+        self.a_lanes, self.b_lanes = coalesce(op.m, op.a_m), coalesce(op.n, op.b_n)
+        self.a_k, self.b_k = coalesce(op.k, op.a_k), coalesce(op.k, op.b_k)
+        depth = self.shape.depth
+        k = known(self.k)
+        self.single = k is not None and k <= depth
+        size = op.accumulate.itemsize
+        o = self.options
+        self.a_panels = "" if o.direct_a else self.reserve((self.shape.rows * depth + 64) * size)
+        self.b_panel = self.reserve(depth * self.shape.nr * size)
+        self.sums = self.reserve((self.shape.mr * self.shape.nr if self.single else self.shape.rows * self.shape.cols) * size)
+        self.a_table = self.reserve(self.shape.rows * 8)
+        self.b_table = self.reserve(self.shape.cols * 8)
+        self.a_k_table = "" if self.a_k.single else self.reserve(depth * 8)
+        self.b_k_table = "" if self.b_k.single else self.reserve(depth * 8)
+
+    # Tasks -----------------------------------------------------------------------------------------------------------
+
+    def tasks(self, begin: str, end: str) -> None:
+        code, op, shape = self.code, self.op, self.shape
+        across = code.ceildiv(self.n, shape.cols)
+        down = code.ceildiv(self.m, shape.rows)
+
+        def task(t: str) -> None:
+            i0 = code.mul(code.rem(code.div(t, across), down), str(shape.rows))
+            j0 = code.mul(code.rem(t, across), str(shape.cols))
+            b = code.div(t, code.mul(across, down))
+            rows = code.smaller(code.sub(self.m, i0), str(shape.rows))
+            cols = code.smaller(code.sub(self.n, j0), str(shape.cols))
+            fill_offsets(code, self.evaluate, self.a_table, self.a_lanes, i0, rows, self.padded(rows, shape.mr))
+            fill_offsets(code, self.evaluate, self.b_table, self.b_lanes, j0, cols, self.padded(cols, shape.nr))
+            a_offset, b_offset = self.batch_offsets(b)
+            self.blocks(a_offset, b_offset, b, i0, rows, j0, cols)
+
+        code.loop(begin, end, task)
+
+    def padded(self, count: str, multiple: int) -> str:
+        return self.code.mul(self.code.ceildiv(count, multiple), str(multiple))
+
+    def batch_offsets(self, b: str) -> tuple[str, str]:
+        """Offsets of A and B at linear batch index `b`."""
+        code, op = self.code, self.op
+        a, bb, rest = self.evaluate(op.a_offset), self.evaluate(op.b_offset), b
+        for n, (extent, sa, sb) in reversed(list(enumerate(zip(op.batch, op.a_batch, op.b_batch)))):
+            size = self.evaluate(extent)
+            index = code.rem(rest, size) if n else rest
+            rest = code.div(rest, size) if n else rest
+            a = code.add(a, code.mul(index, self.evaluate(sa)))
+            bb = code.add(bb, code.mul(index, self.evaluate(sb)))
+        return a, bb
+
+    def blocks(self, a_offset: str, b_offset: str, b: str, i0: str, rows: str, j0: str, cols: str) -> None:
+        code, shape, op = self.code, self.shape, self.op
+
+        def block(k0: str) -> None:
+            count = code.smaller(code.sub(self.k, k0), str(shape.depth))
+            a = self.operand(self.a_buffer, self.a_dtype, a_offset, self.a_lanes, self.a_k, self.a_k_table, k0, count)
+            bb = self.operand(self.b_buffer, self.b_dtype, b_offset, self.b_lanes, self.b_k, self.b_k_table, k0, count)
+            if not self.options.direct_a:
+                self.pack_rows(a, rows, count)
+            last = "true" if self.single else code.equal(code.add(k0, count), self.k)
+            self.panels(a, bb, k0, count, last, b, i0, rows, j0, cols)
+
+        code.loop("0", code.larger(self.k, "1"), block, step=str(shape.depth), runs=True)
+
+    def operand(self, buffer: str, dtype: DType, offset: str, lanes: Group, k: Group, table: str, k0: str, count: str) -> Operand:
+        code = self.code
+        stored = "i16" if dtype is bfloat16 else llvm_type(dtype)
+        if table:
+            fill_offsets(code, self.evaluate, table, k, k0, count, count)
+            axis = KAxis(table=table)
+        else:
+            axis = KAxis(stride=self.evaluate(k.stride))
+            offset = code.add(offset, code.mul(k0, axis.stride))
+        return Operand(code.at(stored, buffer, offset), dtype, self.op.accumulate, lanes, k, axis)
+
+    def pack_rows(self, a: Operand, rows: str, count: str) -> None:
+        code, mr = self.code, self.shape.mr
+
+        def panel(i: str) -> None:
+            base = code.at(self.tile.element, self.a_panels, code.mul(i, count))
+            pack_panel(code, a, Panel(base, code.at("i64", self.a_table, i), mr, mr), count)
+
+        code.loop("0", rows, panel, step=str(mr))
+
+    # Tiles -----------------------------------------------------------------------------------------------------------
+
+    def panels(self, a: Operand, bb: Operand, k0: str, count: str, last: str, b: str, i0: str, rows: str, j0: str, cols: str) -> None:
+        code, shape, tile = self.code, self.shape, self.tile
+        element = tile.element
+
+        def column(j: str) -> None:
+            table = code.at("i64", self.b_table, j)
+            if self.options.direct_b:
+                first = code.let(f"load i64, ptr {table}, align 8")
+                vectors = Vectors(bb.element(code, first), bb.axis.stride)
+            else:
+                pack_panel(code, bb, Panel(self.b_panel, table, shape.nr, tile.lanes), count)
+                vectors = Vectors(self.b_panel, str(shape.nr))
+
+            def row(i: str) -> None:
+                if self.options.direct_a:
+                    starts = []
+                    for r in range(tile.mr):
+                        p = code.at("i64", code.at("i64", self.a_table, i), str(r))
+                        starts.append(a.element(code, code.let(f"load i64, ptr {p}, align 8")))
+                    source = Rows(starts, a.axis.stride)
+                else:
+                    source = Rows([code.at(element, self.a_panels, code.mul(i, count))], str(tile.mr))
+                if self.single:
+                    sums = self.sums
+                else:
+                    sums = code.at(element, self.sums, code.add(code.mul(j, str(shape.rows)), code.mul(i, str(shape.nr))))
+                self.compute(source, vectors, k0, count, sums)
+                code.branch(last, lambda: self.finish(sums, b, i0, i, rows, j0, j, cols))
+
+            code.loop("0", rows, row, step=str(shape.mr), runs=True)
+
+        code.loop("0", cols, column, step=str(shape.nr), runs=True)
+
+    def compute(self, a: Rows, b: Vectors, k0: str, count: str, sums: str) -> None:
+        code, tile = self.code, self.tile
+        number = tile.mr * tile.vectors
+        size = tile.dtype.itemsize
+        spots = [code.at(tile.element, sums, str(v * tile.lanes)) for v in range(number)]
+        if self.single:
+            initial = ["zeroinitializer"] * number
+        else:
+            initial = code.branch(
+                code.equal(k0, "0"),
+                lambda: ["zeroinitializer"] * number,
+                lambda: [code.let(f"load {tile.kind}, ptr {p}, align {size}") for p in spots],
+                [tile.kind] * number,
+            )
+        values = run_tile(code, tile, a, b, count, initial, self.options.unroll)
+        for p, value in zip(spots, values):
+            code.do(f"store {tile.kind} {value}, ptr {p}, align {size}")
+
+    def finish(self, sums: str, b: str, i0: str, i: str, rows: str, j0: str, j: str, cols: str) -> None:
+        """The epilogue on a finished tile of sums."""
+        code, tile = self.code, self.tile
+        height = code.smaller(code.sub(rows, i), str(tile.mr))
+        width = code.smaller(code.sub(cols, j), str(tile.nr))
+        first_i, first_j = code.add(i0, i), code.add(j0, j)
+
+        def values(r: str, at: str) -> str:
+            p = code.at(tile.element, sums, code.add(code.mul(r, str(tile.nr)), at))
+            return code.let(f"load {tile.kind}, ptr {p}, align {tile.dtype.itemsize}")
+
+        def full(r: str) -> None:
+            for v in range(tile.vectors):
+                at = str(v * tile.lanes)
+                self.epilogue(values(r, at), b, code.add(first_i, r), code.add(first_j, at), tile.lanes, None)
+
+        def edge(r: str) -> None:
+            def part(at: str) -> None:
+                valid = code.smaller(code.sub(width, at), str(tile.lanes))
+                self.epilogue(values(r, at), b, code.add(first_i, r), code.add(first_j, at), tile.lanes, valid)
+
+            code.loop("0", width, part, step=str(tile.lanes), runs=True)
+
+        code.branch(
+            code.equal(width, str(tile.nr)),
+            lambda: code.loop("0", height, full, runs=True),
+            lambda: code.loop("0", height, edge, runs=True),
+        )

@@ -1,0 +1,311 @@
+"""Packing of contraction operands into panels, and the offset tables that make any layout look alike.
+
+A panel holds `width` lanes (rows of A or columns of B) for every k of a block, k-major. The offsets of lanes and of k
+are separable: lane l at k is base[lane_offset[l] + k_offset(k)]. Lanes past the edge repeat the last one: what is
+computed from them is never stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from treadle.codegen.cpu.contract_code import Code
+from treadle.codegen.cpu.contract_schedule import Group
+from treadle.ir.dims import Dim
+from treadle.ir.dtypes import DType, bfloat16
+
+__all__ = ["KAxis", "Operand", "Panel", "fill_offsets", "llvm_type", "pack_panel", "read", "vector_type"]
+
+Evaluate = Callable[[Dim], str]  # a Dim as an i64 operand
+
+
+def llvm_type(dtype: DType) -> str:
+    """How an element is held in registers."""
+    if dtype.kind == "f":
+        return {16: "half", 32: "float", 64: "double"}[dtype.bits]
+    return f"i{max(8, dtype.bits)}"
+
+
+def vector_type(lanes: int, element: str) -> str:
+    return element if lanes == 1 else f"<{lanes} x {element}>"
+
+
+def read(code: Code, pointer: str, source: DType, target: DType, lanes: int) -> str:
+    """`lanes` consecutive elements at `pointer`, converted to the accumulation type."""
+    stored = "i16" if source is bfloat16 else llvm_type(source)
+    held, wanted = vector_type(lanes, stored), vector_type(lanes, llvm_type(target))
+    x = code.let(f"load {held}, ptr {pointer}, align {source.itemsize}")
+    if source is target:
+        return x
+    if source is bfloat16:
+        wide = vector_type(lanes, "i32")
+        bits = code.let(f"zext {held} {x} to {wide}")
+        shift = "16" if lanes == 1 else f"splat (i32 16)"
+        x = code.let(f"shl {wide} {bits}, {shift}")
+        held = vector_type(lanes, "float")
+        x = code.let(f"bitcast {wide} {x} to {held}")
+        return x if held == wanted else code.let(f"fpext {held} {x} to {wanted}")
+    if source.kind == "f":
+        return code.let(f"{'fpext' if source.bits < target.bits else 'fptrunc'} {held} {x} to {wanted}")
+    if target.kind == "f":
+        return code.let(f"{'sitofp' if source.kind == 'i' else 'uitofp'} {held} {x} to {wanted}")
+    if max(8, source.bits) == target.bits:
+        return x
+    cast = "trunc" if source.bits > target.bits else "sext" if source.kind == "i" else "zext"
+    return code.let(f"{cast} {held} {x} to {wanted}")
+
+
+# Offsets -------------------------------------------------------------------------------------------------------------
+
+
+def fill_offsets(code: Code, evaluate: Evaluate, table: str, group: Group, start: str, valid: str, total: str) -> None:
+    """table[t] = offset of index start + min(t, valid - 1) of `group`, for t in range(total); no division per element."""
+    if group.single:
+        stride = evaluate(group.stride)
+        last = code.sub(valid, "1")
+
+        def entry(t: str) -> None:
+            index = code.add(start, code.smaller(t, last))
+            code.do(f"store i64 {code.mul(index, stride)}, ptr {code.at('i64', table, t)}, align 8")
+
+        code.loop("0", total, entry)
+        return
+    extents = [evaluate(e) for e in group.extents]
+    strides = [evaluate(s) for s in group.strides]
+    indices, rest = [], start
+    for extent in reversed(extents[1:]):
+        indices.append(code.rem(rest, extent))
+        rest = code.div(rest, extent)
+    indices.append(rest)
+    indices.reverse()
+    offset = "0"
+    for index, stride in zip(indices, strides):
+        offset = code.add(offset, code.mul(index, stride))
+
+    def step(t: str, *state: str) -> list[str]:
+        """Store, then count up from the innermost index, carrying into the next where one wraps."""
+        here, at = state[0], list(state[1:])
+        code.do(f"store i64 {here}, ptr {code.at('i64', table, t)}, align 8")
+        move = carry = code.less(code.add(t, "1"), valid)
+        for d in reversed(range(len(extents))):
+            bumped = code.add(at[d], code.select(carry, "1", "0"))
+            here = code.add(here, code.select(carry, strides[d], "0"))
+            at[d] = bumped
+            if d:
+                wrap = code.equal(bumped, extents[d])
+                at[d] = code.select(wrap, "0", bumped)
+                here = code.sub(here, code.select(wrap, code.mul(extents[d], strides[d]), "0"))
+                carry = wrap
+        del move
+        return [here, *at]
+
+    code.loop("0", total, step, [("i64", offset), *(("i64", i) for i in indices)])
+
+
+@dataclass(frozen=True)
+class KAxis:
+    """Offsets along k of the current block: a stride, or a table where k has several extents."""
+
+    stride: str = ""
+    table: str = ""
+
+    def offset(self, code: Code, k: str) -> str:
+        if not self.table:
+            return code.mul(k, self.stride)
+        return code.let(f"load i64, ptr {code.at('i64', self.table, k)}, align 8")
+
+
+def consecutive(code: Code, table: str, count: int) -> str:
+    """i1: the `count` offsets at `table` rise by one each."""
+    kind = f"<{count} x i64>"
+    offsets = code.let(f"load {kind}, ptr {table}, align 8")
+    first = code.let(f"load i64, ptr {table}, align 8")
+    seed = code.let(f"insertelement {kind} poison, i64 {first}, i64 0")
+    splat = code.let(f"shufflevector {kind} {seed}, {kind} poison, <{count} x i32> zeroinitializer")
+    rise = code.let(f"sub {kind} {offsets}, {splat}")
+    ramp = ", ".join(f"i64 {i}" for i in range(count))
+    same = code.let(f"icmp eq {kind} {rise}, <{ramp}>")
+    return code.let(f"call i1 @llvm.vector.reduce.and.v{count}i1(<{count} x i1> {same})")
+
+
+# Panels --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A or B of the batch item and k block at hand: `base` includes the batch's offset (and k's where k has a stride)."""
+
+    base: str
+    source: DType
+    target: DType
+    lanes: Group
+    k: Group
+    axis: KAxis
+
+    def element(self, code: Code, offset: str) -> str:
+        """The address of the element `offset` away from the base."""
+        stored = "i16" if self.source is bfloat16 else llvm_type(self.source)
+        return code.at(stored, self.base, offset)
+
+    def move(self, code: Code, pointer: str, offset: str) -> str:
+        stored = "i16" if self.source is bfloat16 else llvm_type(self.source)
+        return code.at(stored, pointer, offset)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """`width` lanes of the panel at `base`, packed `group` lanes at a time from lane offsets `table`."""
+
+    base: str
+    table: str
+    width: int
+    group: int
+
+
+def pack_panel(code: Code, x: Operand, panel: Panel, count: str) -> None:
+    """Pack k in range(count) of one panel. Stores may run past its end by less than a vector."""
+    slow = lambda: _pack_by_groups(code, x, panel, count)  # noqa: E731
+    if x.lanes.stride != 1:
+        slow()
+        return
+    whole = "true"
+    for g in range(panel.width // panel.group):
+        table = code.at("i64", panel.table, str(g * panel.group))
+        ok = consecutive(code, table, panel.group)
+        whole = ok if whole == "true" else code.let(f"and i1 {whole}, {ok}")
+    code.branch(whole, lambda: _copy(code, x, panel, count), slow)
+
+
+def _copy(code: Code, x: Operand, panel: Panel, count: str) -> None:
+    """Lanes are consecutive in memory: vectors move as they are."""
+    target = llvm_type(x.target)
+    starts = range(0, panel.width, panel.group)
+    sources = []
+    for lane in starts:
+        offset = code.let(f"load i64, ptr {code.at('i64', panel.table, str(lane))}, align 8")
+        sources.append(x.element(code, offset))
+
+    def step(k: str) -> None:
+        offset = x.axis.offset(code, k)
+        row = code.at(target, panel.base, code.mul(k, str(panel.width)))
+        for lane, source in zip(starts, sources):
+            values = read(code, x.move(code, source, offset), x.source, x.target, panel.group)
+            kind = vector_type(panel.group, target)
+            code.do(f"store {kind} {values}, ptr {code.at(target, row, str(lane))}, align {x.target.itemsize}")
+
+    code.loop("0", count, step)
+
+
+def _pack_by_groups(code: Code, x: Operand, panel: Panel, count: str) -> None:
+    target = llvm_type(x.target)
+
+    def group(lane: str) -> None:
+        table = code.at("i64", panel.table, lane)
+        destination = code.at(target, panel.base, lane)
+        rows = []
+        for i in range(panel.group):
+            offset = code.let(f"load i64, ptr {code.at('i64', table, str(i))}, align 8")
+            rows.append(x.element(code, offset))
+        if x.k.stride == 1 and panel.group > 1:
+            _transpose_blocks(code, x, rows, destination, panel, count)
+        else:
+            _gather(code, x, rows, destination, panel.width, "0", count)
+
+    code.loop("0", str(panel.width), group, step=str(panel.group))
+
+
+def _gather(code: Code, x: Operand, rows: list[str], destination: str, width: int, lo: str, hi: str) -> None:
+    """Element by element."""
+    target, lanes = llvm_type(x.target), len(rows)
+    kind = vector_type(lanes, target)
+
+    def step(k: str) -> None:
+        offset = x.axis.offset(code, k)
+        value = "poison"
+        for i, row in enumerate(rows):
+            scalar = read(code, x.move(code, row, offset), x.source, x.target, 1)
+            value = scalar if lanes == 1 else code.let(f"insertelement {kind} {value}, {target} {scalar}, i64 {i}")
+        place = code.at(target, destination, code.mul(k, str(width)))
+        code.do(f"store {kind} {value}, ptr {place}, align {x.target.itemsize}")
+
+    code.loop(lo, hi, step)
+
+
+def _transpose_blocks(code: Code, x: Operand, rows: list[str], destination: str, panel: Panel, count: str) -> None:
+    """Lanes run along k in memory: square blocks are read by rows and turned in registers."""
+    side = 1 << (len(rows) - 1).bit_length()
+    target = llvm_type(x.target)
+    kind = f"<{side} x {target}>"
+
+    def turn(k: str) -> None:
+        offset = x.axis.offset(code, k)
+        block = [read(code, x.move(code, row, offset), x.source, x.target, side) for row in rows]
+        block += ["poison"] * (side - len(rows))
+        place = code.at(target, destination, code.mul(k, str(panel.width)))
+        # With fewer lanes than the side a store spills into the next row, which the next store puts right.
+        for i, values in enumerate(transpose(code, block, target, x.target.bits)):
+            spot = code.at(target, place, str(i * panel.width))
+            code.do(f"store {kind} {values}, ptr {spot}, align {x.target.itemsize}")
+
+    def block(k: str) -> None:
+        end = code.smaller(code.add(k, str(side)), count)
+        whole = code.equal(code.sub(end, k), str(side))
+        rest = lambda: _gather(code, x, rows, destination, panel.width, k, end)  # noqa: E731
+        if not x.axis.table:
+            code.branch(whole, lambda: turn(k), rest)
+            return
+
+        def look() -> list[str]:
+            return [consecutive(code, code.at("i64", x.axis.table, k), side)]
+
+        (run,) = code.branch(whole, look, lambda: ["false"], ["i1"])
+        code.branch(run, lambda: turn(k), rest)
+
+    code.loop("0", count, block, step=str(side))
+
+
+def transpose(code: Code, rows: list[str], element: str, bits: int) -> list[str]:
+    """Columns of a square of vectors. Shuffles stay in 128-bit chunks as long as they can: those are one instruction."""
+    side = len(rows)
+    kind = f"<{side} x {element}>"
+    chunk = max(1, 128 // bits)
+    rows = list(rows)
+
+    def shuffle(a: str, b: str, picks: list[int]) -> str:
+        if a == b == "poison":
+            return "poison"
+        mask = ", ".join(f"i32 {p}" for p in picks)
+        return code.let(f"shufflevector {kind} {a}, {kind} {b}, <{side} x i32> <{mask}>")
+
+    def exchange(distance: int) -> None:
+        """Swap the off-diagonal blocks of size `distance`."""
+        for i in range(side):
+            if not i & distance:
+                a, b = rows[i], rows[i + distance]
+                rows[i] = shuffle(a, b, [p if not p & distance else side + p - distance for p in range(side)])
+                rows[i + distance] = shuffle(a, b, [p + distance if not p & distance else side + p for p in range(side)])
+
+    def interleave(i: int, j: int) -> None:
+        a, b = rows[i], rows[j]
+        for half, place in ((0, i), (2, j)):
+            rows[place] = shuffle(a, b, [p - p % 4 + half + p % 4 // 2 + (p & 1) * side for p in range(side)])
+
+    if bits == 32 and side >= 4:
+        for i in range(0, side, 4):
+            interleave(i, i + 1)
+            interleave(i + 2, i + 3)
+            # Now rows i, i+1 hold columns 0/1 and 2/3 of the upper pair, i+2, i+3 of the lower.
+            rows[i + 1], rows[i + 2] = rows[i + 2], rows[i + 1]
+            for j in (i, i + 2):
+                a, b = rows[j], rows[j + 1]
+                low = [p if p % 4 < 2 else side + p - 2 for p in range(side)]
+                high = [p + 2 if p % 4 < 2 else side + p for p in range(side)]
+                rows[j], rows[j + 1] = shuffle(a, b, low), shuffle(a, b, high)
+        distance = chunk
+    else:
+        distance = 1
+    while distance < side:
+        exchange(distance)
+        distance *= 2
+    return rows
