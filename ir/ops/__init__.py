@@ -33,6 +33,7 @@ composites.py   softmax{dim} log_softmax{dim} logsumexp{dims} gelu{approximate} 
 # Importing the package fills the registry.
 from treadle.ir.ops import (  # noqa: F401
     arithmetic,
+    composites,
     contraction,
     control,
     fill,
