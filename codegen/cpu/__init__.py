@@ -1,0 +1,1 @@
+"""CPU code generation: the host's features, contractions. Start in target.py and contract.py."""
