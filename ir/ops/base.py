@@ -4,7 +4,7 @@ An author states the least; the base derives the rest:
 
 | base | stated | derived |
 | --- | --- | --- |
-| Elementwise | `scalar`, `partials`, `reference`, (domain of samples) | types, promotion, JVP, VJP, batching, lowering |
+| Elementwise | `scalar`, `partials`, `reference`, (domain of samples) | types, JVP, VJP, batching, lowering |
 | Structured | `infer`, `linear_in` and `transpose` (or `jvp`/`vjp`), `reference`, `samples` | JVP, VJP |
 | View | `infer`, `index_map`, `transpose`, `put`, `samples` | reference, JVP, VJP, zero-cost lowering |
 | Composite | `decompose` (and a stabler `vjp` where one is needed), `samples` | everything else |
@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from treadle.ir import dtypes
-from treadle.ir.core import Builder, Op, Operation, Value
+from treadle.ir.core import REGISTRY, Builder, Op, Operation, Value
 from treadle.ir.dims import Dim
 from treadle.ir.dtypes import DType
 from treadle.ir.types import TensorType
@@ -81,7 +81,8 @@ def same_shape(name: str, types: tuple[TensorType, ...]) -> TensorType:
             raise RuntimeError(f"{name}: operands have shapes {' and '.join(str(list(x.shape)) for x in types)}")
         if t.device != first.device:
             raise RuntimeError(
-                f"Expected all tensors to be on the same device, but found at least two devices, {first.device} and {t.device}!"
+                f"Expected all tensors to be on the same device, but found at least two devices, {first.device} and "
+                f"{t.device}!"
             )
     return first
 
@@ -200,7 +201,7 @@ class View(Rule):
 
 
 class Composite(Rule):
-    """Defined by `decompose` into other graph ops; named so that dumps stay readable and a stabler VJP can be stated."""
+    """Defined by `decompose` into other graph ops; named so that dumps stay readable and a better VJP can be stated."""
 
     def decompose(self, b: Builder, *operands: Value) -> tuple[Value, ...]:
         raise NotImplementedError
@@ -218,12 +219,8 @@ class Opaque(Rule):
 
 
 def multiply(b: Builder, x: Value, y: Value) -> Value:
-    from treadle.ir.ops.arithmetic import Mul
-
-    return b.emit(Mul(), x, y)
+    return b.emit(REGISTRY["graph.mul"](), x, y)
 
 
 def add(b: Builder, x: Value, y: Value) -> Value:
-    from treadle.ir.ops.arithmetic import Add
-
-    return b.emit(Add(), x, y)
+    return b.emit(REGISTRY["graph.add"](), x, y)

@@ -129,7 +129,8 @@ def slice_size(start: Dim, limit: Dim, step: int) -> Dim:
 
 
 def window_size(size: Dim, kernel: Dim, stride: int, dilation: int) -> Dim:
-    """Number of windows of `kernel` elements, `dilation` apart, that start every `stride` elements and fit in `size`."""
+    """Number of windows of `kernel` elements, `dilation` apart, that start every `stride` elements and fit in
+    `size`."""
     span = size - dilation * (kernel - 1) - 1
     return span + 1 if stride == 1 else span // stride + 1
 

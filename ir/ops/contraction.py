@@ -19,9 +19,9 @@ __all__ = ["Contract"]
 class Contract(Structured):
     """Operands (a, b): out[...] = the sum of a * b over the letters that are not in `out`, in einsum's letters.
 
-    `lhs`, `rhs`, `out` name the dims of a, b and the result, each letter once. A letter of both operands that is in `out` is a
-    batch dim, one that is not is summed; a letter of one operand is in `out`. Numbers of one dtype; 16-bit floats are summed in
-    float32 and rounded once, integers wrap. Raises RuntimeError where sizes or dtypes disagree.
+    `lhs`, `rhs`, `out` name the dims of a, b and the result, each letter once. A letter of both operands that is in
+    `out` is a batch dim, one that is not is summed; a letter of one operand is in `out`. Numbers of one dtype; 16-bit
+    floats are summed in float32 and rounded once, integers wrap. Raises RuntimeError where sizes or dtypes disagree.
     """
 
     lhs: str
@@ -57,7 +57,8 @@ class Contract(Structured):
         a, b = types
         if a.rank != len(self.lhs) or b.rank != len(self.rhs):
             raise RuntimeError(
-                f"contract {self.lhs},{self.rhs}->{self.out}: operands have shapes {shape_text(a.shape)} and {shape_text(b.shape)}"
+                f"contract {self.lhs},{self.rhs}->{self.out}: operands have shapes {shape_text(a.shape)} and "
+                f"{shape_text(b.shape)}"
             )
         sizes: dict[str, Dim] = dict(zip(self.lhs, a.shape, strict=True))
         for letter, size in zip(self.rhs, b.shape, strict=True):
@@ -78,8 +79,8 @@ class Contract(Structured):
             text = " and ".join("x".join(map(str, m)) for m in (m1, m2))
             raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({text})")
         raise RuntimeError(
-            f"contract {self.lhs},{self.rhs}->{self.out}: sizes of {letter!r} differ in shapes {shape_text(a.shape)} and "
-            f"{shape_text(b.shape)}"
+            f"contract {self.lhs},{self.rhs}->{self.out}: sizes of {letter!r} differ in shapes {shape_text(a.shape)} "
+            f"and {shape_text(b.shape)}"
         )
 
     def transpose(self, b: Builder, op: Op, ct: Value, operand: int) -> Value:

@@ -18,7 +18,8 @@ __all__ = ["Call", "Grad"]
 class Call(Opaque):
     """The callee's results on the operands. The callee's symbols stand for the operands' sizes.
 
-    Raises TypeError where operands do not have the types of the callee's parameters. It is inlined before any rule is needed.
+    Raises TypeError where operands do not have the types of the callee's parameters. It is inlined before any rule is
+    needed.
     """
 
     callee: Function
@@ -68,8 +69,8 @@ class Call(Opaque):
 class Grad(Opaque):
     """Operands (outputs..., seeds..., wrt...), `outputs` of each of the first two -> a cotangent for each wrt value.
 
-    The seeds are the cotangents of the outputs. Where `through[i]` is false gradients stop at wrt value i, as at a leaf; where it
-    is true they also flow past it to the others. The pass expand-grad replaces it by the adjoint ops.
+    The seeds are the cotangents of the outputs. Where `through[i]` is false gradients stop at wrt value i, as at a
+    leaf; where it is true they also flow past it to the others. The pass expand-grad replaces it by the adjoint ops.
     """
 
     outputs: int

@@ -1,7 +1,8 @@
-"""Reading and writing at computed indices. Indices are i64, counted from 0, and checked where they are used: IndexError.
+"""Reading and writing at computed indices. Indices are i64, counted from 0, and checked where they are used:
+IndexError.
 
-Take and Put use an index for whole slices along a dim; Gather and Scatter one for each element. Put and Scatter combine with what
-is there by a mode: "set" (of several writes to one place the last one stays), "add", "mul", "amax", "amin".
+Take and Put use an index for whole slices along a dim; Gather and Scatter one for each element. Put and Scatter combine
+with what is there by a mode: "set" (of several writes to one place the last one stays), "add", "mul", "amax", "amin".
 """
 
 from __future__ import annotations
@@ -70,9 +71,17 @@ class Take(Structured):
     @classmethod
     def samples(cls, rng: np.random.Generator) -> list[Sample]:
         found = []
-        for shape, dim, of in (((5,), 0, (3,)), ((4, 3), 0, (2, 2)), ((2, 4, 3), 1, ()), ((2, 4), 1, (6,)), ((4, 2), 0, (0,))):
+        for shape, dim, of in (
+            ((5,), 0, (3,)),
+            ((4, 3), 0, (2, 2)),
+            ((2, 4, 3), 1, ()),
+            ((2, 4), 1, (6,)),
+            ((4, 2), 0, (0,)),
+        ):
             index = rng.integers(0, shape[dim], of)
-            found += [Sample(cls(dim), (array(rng, shape, name), np.asarray(index))) for name in ("f8", "f4", "i4", "?")]
+            found += [
+                Sample(cls(dim), (array(rng, shape, name), np.asarray(index))) for name in ("f8", "f4", "i4", "?")
+            ]
         return found
 
 
@@ -103,7 +112,13 @@ class Gather(Structured):
     @classmethod
     def samples(cls, rng: np.random.Generator) -> list[Sample]:
         found = []
-        for shape, dim, of in (((5,), 0, (3,)), ((4, 3), 0, (6, 3)), ((4, 3), 1, (2, 5)), ((2, 3, 4), 1, (2, 1, 3)), ((3, 2), 0, (0, 2))):
+        for shape, dim, of in (
+            ((5,), 0, (3,)),
+            ((4, 3), 0, (6, 3)),
+            ((4, 3), 1, (2, 5)),
+            ((2, 3, 4), 1, (2, 1, 3)),
+            ((3, 2), 0, (0, 2)),
+        ):
             index = rng.integers(0, shape[dim], of)
             found += [Sample(cls(dim), (array(rng, shape, name), index)) for name in ("f8", "f4", "i4", "?")]
         return found
@@ -115,8 +130,8 @@ def _check_inside(name: str, dim: int, x: TensorType, index: TensorType) -> None
     for i, (a, d) in enumerate(zip(index.shape, x.shape, strict=True)):
         if i != dim and a != d and a > d:
             raise RuntimeError(
-                f"{name}: Size does not match at dimension {i} expected index {shape_text(index.shape)} to be no larger than "
-                f"self {shape_text(x.shape)} apart from dimension {dim}"
+                f"{name}: Size does not match at dimension {i} expected index {shape_text(index.shape)} to be no "
+                f"larger than self {shape_text(x.shape)} apart from dimension {dim}"
             )
 
 
@@ -161,8 +176,8 @@ class _Writer(Structured):
             )
         if source.dtype is not base.dtype:
             raise RuntimeError(
-                f"{name}: Expected the dtypes of source and destination to match, not {source.dtype!r} for the source and "
-                f"{base.dtype!r} for the destination"
+                f"{name}: Expected the dtypes of source and destination to match, not {source.dtype!r} for the "
+                f"source and {base.dtype!r} for the destination"
             )
         return (base,)
 
@@ -234,7 +249,9 @@ class _Writer(Structured):
         return out
 
     @classmethod
-    def _samples(cls, rng: np.random.Generator, cases: tuple[Any, ...], source_shape: Callable[..., Any]) -> list[Sample]:
+    def _samples(
+        cls, rng: np.random.Generator, cases: tuple[Any, ...], source_shape: Callable[..., Any]
+    ) -> list[Sample]:
         found = []
         for mode in MODES:
             for shape, dim, of in cases:
@@ -243,13 +260,15 @@ class _Writer(Structured):
                     index = _distinct(cls, rng, shape, dim, of)
                 into = source_shape(shape, dim, of)
                 found += [
-                    Sample(cls(dim, mode), (array(rng, shape, name), index, array(rng, into, name))) for name in ("f8", "f4", "i4")
+                    Sample(cls(dim, mode), (array(rng, shape, name), index, array(rng, into, name)))
+                    for name in ("f8", "f4", "i4")
                 ]
         return found
 
 
 def _distinct(cls: type, rng: np.random.Generator, shape: tuple[int, ...], dim: int, of: tuple[int, ...]) -> np.ndarray:
-    """An index that never names a place twice (for Scatter: within a line along `dim`), as far as there are enough places."""
+    """An index that never names a place twice (for Scatter: within a line along `dim`), as far as there are enough
+    places."""
     if cls is Put:
         n = int(np.prod(of))
         places = rng.permutation(max(shape[dim], n)) % shape[dim]
@@ -310,7 +329,13 @@ class Scatter(_Writer):
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> list[Sample]:
-        cases = (((5,), 0, (3,)), ((6, 3), 0, (6, 3)), ((4, 3), 1, (2, 3)), ((2, 3, 4), 1, (2, 1, 3)), ((3, 2), 0, (0, 2)))
+        cases = (
+            ((5,), 0, (3,)),
+            ((6, 3), 0, (6, 3)),
+            ((4, 3), 1, (2, 3)),
+            ((2, 3, 4), 1, (2, 1, 3)),
+            ((3, 2), 0, (0, 2)),
+        )
         return cls._samples(rng, cases, lambda shape, dim, of: of) + _edge_samples(cls)
 
 

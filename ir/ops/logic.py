@@ -18,9 +18,9 @@ from treadle.ir.ops.sampling import array, arrays_of
 from treadle.ir.types import TensorType
 
 __all__ = [
-    "Bitcast", "BitsToUniform", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "Copysign", "Eq", "Ge", "Gt",
-    "Isfinite", "Isinf", "Isnan", "Le", "LogicalAnd", "LogicalNot", "LogicalOr", "LogicalXor", "Lt", "Ne", "Nextafter",
-    "Select", "ShiftLeft", "ShiftRight",
+    "Bitcast", "BitsToUniform", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "Copysign", "Eq", "Ge",
+    "Gt", "Isfinite", "Isinf", "Isnan", "Le", "LogicalAnd", "LogicalNot", "LogicalOr", "LogicalXor", "Lt", "Ne",
+    "Nextafter", "Select", "ShiftLeft", "ShiftRight",
 ]  # fmt: skip
 
 
@@ -304,7 +304,9 @@ class Select(Elementwise):
         out = super().infer(*types)
         condition, x, y = (t.dtype for t in types)
         if condition is not dtypes.bool_:
-            raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition!r}")
+            raise RuntimeError(
+                f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition!r}"
+            )
         if x is not y:
             raise RuntimeError(f"select: operands have dtypes {x} and {y}")
         return out
@@ -377,7 +379,15 @@ class Cast(Elementwise):
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> list[Sample]:
-        targets = (dtypes.bool_, dtypes.uint8, dtypes.int16, dtypes.int64, dtypes.float16, dtypes.bfloat16, dtypes.float64)
+        targets = (
+            dtypes.bool_,
+            dtypes.uint8,
+            dtypes.int16,
+            dtypes.int64,
+            dtypes.float16,
+            dtypes.bfloat16,
+            dtypes.float64,
+        )
         return [Sample(cls(t), (a,)) for t in targets for kind in "buif" for a in arrays_of(kind, rng)]
 
 
@@ -415,13 +425,19 @@ class Bitcast(Elementwise):
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> list[Sample]:
-        pairs = ((np.float32, dtypes.int32), (np.int64, dtypes.float64), (np.float16, dtypes.int16), (np.uint8, dtypes.int8))
+        pairs = (
+            (np.float32, dtypes.int32),
+            (np.int64, dtypes.float64),
+            (np.float16, dtypes.int16),
+            (np.uint8, dtypes.int8),
+        )
         return [Sample(cls(to), (array(rng, (2, 3), np.dtype(source)),)) for source, to in pairs]
 
 
 @operation("graph.bits_to_uniform")
 class BitsToUniform(Elementwise):
-    """i32 random bits -> floats of `dtype`, uniform in [0, 1): the highest bits that the dtype holds exactly, scaled."""
+    """i32 random bits -> floats of `dtype`, uniform in [0, 1): the highest bits that the dtype holds exactly,
+    scaled."""
 
     dtype: DType
     kinds = "i"

@@ -1,8 +1,8 @@
 """Ops next to views that fill, combine or join: pad, fold, slice_update, concat.
 
 Their `index_map`s tell, for a result index, which element is read and under which conditions. A condition is a tuple
-(lhs, relation, rhs) of dims, relation one of "ge", "lt", "eq"; an element for which one fails is not read (the fill, the base or
-nothing takes its place). Under failing conditions the index may be negative or too large: mask before use.
+(lhs, relation, rhs) of dims, relation one of "ge", "lt", "eq"; an element for which one fails is not read (the fill,
+the base or nothing takes its place). Under failing conditions the index may be negative or too large: mask before use.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Pad(Structured):
             size = spread + low + high
             if isinstance(size, int) and size < 0:
                 raise RuntimeError(
-                    f"pad: the paddings {shape_text(self.low)}, {shape_text(self.high)} give a negative size on a tensor of "
-                    f"shape {shape_text(x.shape)}"
+                    f"pad: the paddings {shape_text(self.low)}, {shape_text(self.high)} give a negative size on a "
+                    f"tensor of shape {shape_text(x.shape)}"
                 )
             shape.append(size)
         return (x.with_shape(tuple(shape)),)
@@ -120,18 +120,24 @@ class Pad(Structured):
     def samples(cls, rng: np.random.Generator) -> list[Sample]:
         cases = (
             ((3,), (1,), (2,), (0,), 0.0), ((2, 3), (0, 1), (1, 0), (0, 2), 0.0), ((5,), (-1,), (-2,), (0,), 0.0),
-            ((4,), (-1,), (2,), (1,), 0.0), ((3,), (1,), (0,), (1,), 7.0), ((0,), (2,), (1,), (1,), 1.0), ((), (), (), (), 0.0),
+            ((4,), (-1,), (2,), (1,), 0.0), ((3,), (1,), (0,), (1,), 7.0), ((0,), (2,), (1,), (1,), 1.0), ((), (), (),
+            (), 0.0),
             ((2, 2), (1, 1), (1, 1), (0, 0), -np.inf), ((4,), (0,), (-3,), (2,), 0.0),
         )  # fmt: skip
         found = [Sample(cls(*how), (array(rng, shape),)) for shape, *how in cases]
-        return [*found, Sample(cls((1,), (1,), (0,), 3), (np.arange(4),)), Sample(cls((1,), (0,), (0,), True), (np.zeros(2, bool),))]
+        return [
+            *found,
+            Sample(cls((1,), (1,), (0,), 3), (np.arange(4),)),
+            Sample(cls((1,), (0,), (0,), True), (np.zeros(2, bool),)),
+        ]
 
 
 @operation("graph.fold")
 class Fold(Structured):
     """The transpose of Window: [..., S1', ..., Sn', K1, ..., Kn] -> [..., *shape], adding what overlaps.
 
-    Element s, k of a dim goes to s * stride + k * dilation. Raises RuntimeError where the operand is not of windows of `shape`.
+    Element s, k of a dim goes to s * stride + k * dilation. Raises RuntimeError where the operand is not of windows of
+    `shape`.
     """
 
     shape: tuple[Dim, ...]
@@ -149,18 +155,22 @@ class Fold(Structured):
         (x,) = types
         n = len(self.shape)
         if x.rank < 2 * n:
-            raise RuntimeError(f"fold: a tensor of shape {shape_text(x.shape)} has no {n} dims of windows and {n} of elements")
+            raise RuntimeError(
+                f"fold: a tensor of shape {shape_text(x.shape)} has no {n} dims of windows and {n} of elements"
+            )
         lead = x.rank - 2 * n
         counts, kernel = x.shape[lead : lead + n], x.shape[lead + n :]
         expected = tuple(map(window_size, self.shape, kernel, self.stride, self.dilation))
         if not same_shape(counts, expected):
             raise RuntimeError(
-                f"fold: expected {shape_text(expected)} windows over a shape of {shape_text(self.shape)}, not {shape_text(counts)}"
+                f"fold: expected {shape_text(expected)} windows over a shape of {shape_text(self.shape)}, not "
+                f"{shape_text(counts)}"
             )
         return (x.with_shape((*x.shape[:lead], *self.shape)),)
 
     def index_map(self, index: tuple[Dim, ...], element: tuple[Dim, ...], shape: tuple[Dim, ...]) -> Place:
-        """(operand index, conditions) of the term of element `element` (one of K1, ..., Kn each) in a result element's sum."""
+        """(operand index, conditions) of the term of element `element` (one of K1, ..., Kn each) in a result element's
+        sum."""
         n = len(self.shape)
         lead = len(shape) - 2 * n
         place: list[Dim] = list(index[:lead])
@@ -198,7 +208,8 @@ class Fold(Structured):
     def samples(cls, rng: np.random.Generator) -> list[Sample]:
         cases = (
             ((5, 3), (7,), (1,), (1,)), ((2, 2, 3), (8,), (2,), (2,)), ((2, 4, 4, 2, 3), (5, 8), (1, 1), (1, 2)),
-            ((3, 2), (6,), (2,), (1,)), ((2, 2), (6,), (3,), (1,)), ((0, 3, 2), (4,), (1,), (1,)), ((2, 2), (7,), (4,), (1,)),
+            ((3, 2), (6,), (2,), (1,)), ((2, 2), (6,), (3,), (1,)), ((0, 3, 2), (4,), (1,), (1,)), ((2, 2), (7,), (4,),
+            (1,)),
         )  # fmt: skip
         return [Sample(cls(*how), (array(rng, shape, name),)) for name in ("f8", "f4", "i4") for shape, *how in cases]
 
@@ -218,18 +229,20 @@ class SliceUpdate(Structured):
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         base, new = types
         if len(self.starts) != base.rank:
-            raise RuntimeError(f"slice_update: {len(self.starts)} ranges for a tensor of shape {shape_text(base.shape)}")
+            raise RuntimeError(
+                f"slice_update: {len(self.starts)} ranges for a tensor of shape {shape_text(base.shape)}"
+            )
         shown = tuple(map(slice_size, self.starts, self.limits, self.steps))
         if not same_shape(new.shape, shown) or new.dtype is not base.dtype:
             raise RuntimeError(
-                f"slice_update: a slice of shape {shape_text(shown)} and dtype {base.dtype} cannot hold a tensor of shape "
-                f"{shape_text(new.shape)} and dtype {new.dtype}"
+                f"slice_update: a slice of shape {shape_text(shown)} and dtype {base.dtype} cannot hold a tensor of "
+                f"shape {shape_text(new.shape)} and dtype {new.dtype}"
             )
         return (base,)
 
     def index_map(self, index: tuple[Dim, ...], shape: tuple[Dim, ...]) -> Place:
-        """(index into `new`, conditions) for a result index; where a condition fails the element is the base's. `shape` is
-        that of the base."""
+        """(index into `new`, conditions) for a result index; where a condition fails the element is the base's. `shape`
+        is that of the base."""
         place: list[Dim] = []
         conditions: list[Condition] = []
         for r, start, limit, step, d in zip(index, self.starts, self.limits, self.steps, shape, strict=True):
@@ -275,7 +288,8 @@ class SliceUpdate(Structured):
 
 @operation("graph.concat")
 class Concat(Structured):
-    """Operands (x, y, ...), at least one: joined along `dim`. Raises RuntimeError where other sizes or dtypes differ."""
+    """Operands (x, y, ...), at least one: joined along `dim`. Raises RuntimeError where other sizes or dtypes
+    differ."""
 
     dim: int
 
@@ -289,8 +303,8 @@ class Concat(Structured):
             for i, (a, d) in enumerate(zip(first.shape, t.shape, strict=True)):
                 if i != self.dim and not same_dim(a, d):
                     raise RuntimeError(
-                        f"Sizes of tensors must match except in dimension {self.dim}. Expected size {a} but got size {d} for "
-                        f"tensor number {n} in the list."
+                        f"Sizes of tensors must match except in dimension {self.dim}. Expected size {a} but got size "
+                        f"{d} for tensor number {n} in the list."
                     )
             if t.dtype is not first.dtype or t.device != first.device:
                 raise RuntimeError(f"concat: tensor number {n} is {t}, which does not go with {first}")
@@ -317,7 +331,9 @@ class Concat(Structured):
             starts, limits = [0] * ct.rank, list(ct.shape)
             starts[self.dim], limits[self.dim] = start, limit
             steps = (1,) * ct.rank
-            found.append(emit(b, "slice", ct, starts=tuple(starts), limits=tuple(limits), steps=steps) if need else None)
+            found.append(
+                emit(b, "slice", ct, starts=tuple(starts), limits=tuple(limits), steps=steps) if need else None
+            )
         return tuple(found)
 
     def reference(self, *arrays: np.ndarray) -> np.ndarray:
@@ -326,6 +342,11 @@ class Concat(Structured):
     @classmethod
     def samples(cls, rng: np.random.Generator) -> list[Sample]:
         cases: tuple[tuple[int, tuple[tuple[int, ...], ...]], ...] = (
-            (0, ((2,), (3,))), (1, ((2, 1), (2, 3), (2, 0))), (0, ((2, 2),)), (1, ((0, 2), (0, 3))), (2, ((2, 2, 1), (2, 2, 2))),
+            (0, ((2,), (3,))), (1, ((2, 1), (2, 3), (2, 0))), (0, ((2, 2),)), (1, ((0, 2), (0, 3))), (2, ((2, 2, 1),
+            (2, 2, 2))),
         )  # fmt: skip
-        return [Sample(cls(dim), tuple(array(rng, s, name) for s in shapes)) for name in ("f8", "i4") for dim, shapes in cases]
+        return [
+            Sample(cls(dim), tuple(array(rng, s, name) for s in shapes))
+            for name in ("f8", "i4")
+            for dim, shapes in cases
+        ]

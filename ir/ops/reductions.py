@@ -1,4 +1,5 @@
-"""Reductions over dims, which are removed. Each class says how it is computed: `combiner`, `identity`, `accumulate_dtype`."""
+"""Reductions over dims, which are removed. Each class says how it is computed: `combiner`, `identity`,
+`accumulate_dtype`."""
 
 from __future__ import annotations
 
@@ -58,7 +59,14 @@ class Reduction(Structured):
             dtype = np.dtype(name)
             if {"f": "f", "i": "i", "u": "u", "b": "b"}[dtype.kind] not in cls.kinds:
                 continue
-            for shape, dims in (((3, 4), (1,)), ((2, 3, 4), (0, 2)), ((5,), (0,)), ((2, 3), ()), ((), ()), ((0, 3), (1,))):
+            for shape, dims in (
+                ((3, 4), (1,)),
+                ((2, 3, 4), (0, 2)),
+                ((5,), (0,)),
+                ((2, 3), ()),
+                ((), ()),
+                ((0, 3), (1,)),
+            ):
                 found.append(Sample(cls(dims), (array(rng, shape, dtype),)))
             if dtype.kind == "f":
                 edges = edge_values(dtype)
@@ -283,7 +291,9 @@ class _ArgExtreme(Structured):
             for name in ("f4", "f8", "i8", "u1", "?")
             for shape, dim in (((3, 4), 1), ((3, 4), 0), ((5,), 0), ((0, 2), 1))
         ]
-        ties = np.array([[2.0, 2.0, 1.0, 1.0], [np.nan, 9.0, np.nan, -9.0], [-np.inf, np.inf, np.inf, -np.inf]], np.float32)
+        ties = np.array(
+            [[2.0, 2.0, 1.0, 1.0], [np.nan, 9.0, np.nan, -9.0], [-np.inf, np.inf, np.inf, -np.inf]], np.float32
+        )
         return [*found, Sample(cls(1), (ties,))]
 
 

@@ -1,7 +1,8 @@
 """Running reductions along a dim, whose size stays.
 
-A scan states its loop: `start(dtype)`, what is carried into the first position, and `step`, a scalar body that takes what is
-carried and the elements of one position to what is carried on and the results there. Lowering needs nothing else.
+A scan states its loop: `start(dtype)`, what is carried into the first position, and `step`, a scalar body that takes
+what is carried and the elements of one position to what is carried on and the results there. Lowering needs nothing
+else.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Scan(Structured):
     def step(
         self, s: Any, position: Value, carried: tuple[Value, ...], xs: tuple[Value, ...]
     ) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-        """(what is carried on, results) of one position: `position` is its i64 index, `xs` the operands' elements there."""
+        """(what is carried on, results) of one position: `position` is its i64 index, `xs` the operands' elements
+        there."""
         raise NotImplementedError
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
@@ -126,7 +128,8 @@ class CumProd(Scan):
         return (b.emit(LinearScan(self.dim), op.operands[0], (before * t).v),)
 
     def vjp(self, b: Builder, op: Op, cotangents: Cotangents, needs: tuple[bool, ...]) -> Cotangents:
-        """No division, so that zeros are as good as any number: the products before k times a recurrence from the end."""
+        """No division, so that zeros are as good as any number: the products before k times a recurrence from the
+        end."""
         (ct,) = cotangents
         if ct is None or not needs[0]:
             return (None,)
@@ -202,7 +205,8 @@ class LinearScan(Scan):
 
 
 class _CumExtreme(Scan):
-    """Running extreme and the i64 index of its last occurrence; from the first NaN on it is NaN, at the last NaN so far."""
+    """Running extreme and the i64 index of its last occurrence; from the first NaN on it is NaN, at the last NaN so
+    far."""
 
     kinds = "buif"
     greater: ClassVar[bool]
@@ -267,7 +271,8 @@ class _CumExtreme(Scan):
 
 @operation("graph.cummax")
 class CumMax(_CumExtreme):
-    """(values, i64 indices): the largest element up to each position of `dim`, and where it was last; NaN counts as largest."""
+    """(values, i64 indices): the largest element up to each position of `dim`, and where it was last; NaN counts as
+    largest."""
 
     dim: int
     greater = True
@@ -275,7 +280,8 @@ class CumMax(_CumExtreme):
 
 @operation("graph.cummin")
 class CumMin(_CumExtreme):
-    """(values, i64 indices): the smallest element up to each position of `dim`, and where it was last; NaN counts as smallest."""
+    """(values, i64 indices): the smallest element up to each position of `dim`, and where it was last; NaN counts as
+    smallest."""
 
     dim: int
     greater = False

@@ -18,7 +18,8 @@ __all__ = ["Sort"]
 class Sort(Opaque):
     """(values, i64 indices) in order along `dim`. NaN counts as largest: last, or first when `descending`.
 
-    Equal elements keep their order when `stable` (and may do so anyway). Gradients go back to where the values came from.
+    Equal elements keep their order when `stable` (and may do so anyway). Gradients go back to where the values came
+    from.
     """
 
     dim: int
@@ -53,10 +54,17 @@ class Sort(Opaque):
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> list[Sample]:
-        edges = np.array([[2.0, np.nan, 1.0, -np.inf, 2.0, np.nan, 0.0, -0.0], [1.0, 1.0, 3.0, np.inf, 3.0, -1.0, 0.0, 2.0]])
+        edges = np.array(
+            [[2.0, np.nan, 1.0, -np.inf, 2.0, np.nan, 0.0, -0.0], [1.0, 1.0, 3.0, np.inf, 3.0, -1.0, 0.0, 2.0]]
+        )
         found = []
         for descending in (False, True):
             for shape, dim in (((3, 4), 1), ((4, 3), 0), ((6,), 0), ((2, 0), 1), ((1, 3), 0)):
-                found += [Sample(cls(dim, descending), (array(rng, shape, name),)) for name in ("f8", "f4", "i8", "u1", "?")]
-            found += [Sample(cls(1, descending), (edges,)), Sample(cls(1, descending, False), (edges.astype(np.float16),))]
+                found += [
+                    Sample(cls(dim, descending), (array(rng, shape, name),)) for name in ("f8", "f4", "i8", "u1", "?")
+                ]
+            found += [
+                Sample(cls(1, descending), (edges,)),
+                Sample(cls(1, descending, False), (edges.astype(np.float16),)),
+            ]
         return found

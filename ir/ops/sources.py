@@ -43,7 +43,8 @@ class Constant(Opaque):
     @classmethod
     def samples(cls, rng: np.random.Generator) -> list[Sample]:
         cases: tuple[tuple[Any, DType], ...] = (
-            (True, dtypes.bool_), (-1, dtypes.uint8), (2**40, dtypes.int64), (0.1, dtypes.float16), (0.1, dtypes.bfloat16),
+            (True, dtypes.bool_), (-1, dtypes.uint8), (2**40, dtypes.int64), (0.1, dtypes.float16),
+            (0.1, dtypes.bfloat16),
             (-0.0, dtypes.float32), (float("inf"), dtypes.float64),
         )  # fmt: skip
         return [Sample(cls(value, dtype), ()) for value, dtype in cases]
@@ -91,7 +92,12 @@ class Iota(Opaque):
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> list[Sample]:
-        cases = (((4,), 0, dtypes.int64), ((2, 3), 1, dtypes.float32), ((2, 3), 0, dtypes.uint8), ((0, 3), 1, dtypes.float64))
+        cases = (
+            ((4,), 0, dtypes.int64),
+            ((2, 3), 1, dtypes.float32),
+            ((2, 3), 0, dtypes.uint8),
+            ((0, 3), 1, dtypes.float64),
+        )
         return [Sample(cls(*case), ()) for case in cases]
 
 
@@ -131,8 +137,9 @@ def philox_scalar(s: Any, counter: list[Value], key: list[Value]) -> list[Value]
 class RandomBits(Opaque):
     """Operands (seed, offset), 0-d i64 -> i32 random bits of `shape`, by Philox4x32-10.
 
-    The counter is (element index low, high, offset low, high), the key (seed low, high), the result the first output word:
-    an element's bits depend on its linear index, the seed and the offset only, whatever the device or the schedule.
+    The counter is (element index low, high, offset low, high), the key (seed low, high), the result the first output
+    word: an element's bits depend on its linear index, the seed and the offset only, whatever the device or the
+    schedule.
     """
 
     shape: tuple[Dim, ...]
@@ -142,7 +149,9 @@ class RandomBits(Opaque):
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         if len(types) != 2 or any(t.dtype is not dtypes.int64 or t.shape != () for t in types):
-            raise RuntimeError(f"random_bits takes a seed and an offset, both 0-d i64, not {', '.join(map(str, types))}")
+            raise RuntimeError(
+                f"random_bits takes a seed and an offset, both 0-d i64, not {', '.join(map(str, types))}"
+            )
         return (TensorType(dtypes.int32, self.shape, self.device),)
 
     def index_scalar(self, s: Any, index: Value, seed: Value, offset: Value) -> Value:

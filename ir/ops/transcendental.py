@@ -16,8 +16,9 @@ from treadle.ir.ops.elementwise import reference_in_compute_type
 from treadle.ir.scalar import Scalar
 
 __all__ = [
-    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "Cos", "Cosh", "Digamma", "Erf", "Erfc", "Erfinv", "Exp",
-    "Exp2", "Expm1", "Hypot", "Lgamma", "Log", "Log10", "Log1p", "Log2", "Sigmoid", "Sin", "Sinh", "Tan", "Tanh",
+    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "Cos", "Cosh", "Digamma", "Erf", "Erfc", "Erfinv",
+    "Exp", "Exp2", "Expm1", "Hypot", "Lgamma", "Log", "Log10", "Log1p", "Log2", "Sigmoid", "Sin", "Sinh", "Tan",
+    "Tanh",
 ]  # fmt: skip
 
 

@@ -40,4 +40,7 @@ class ViewPut(Composite):
         base = rng.standard_normal((4, 5)).astype(np.float32)
         new = rng.standard_normal((3, 2)).astype(np.float32)
         chain = (Permute((1, 0)), Slice((1, 0), (5, 4), (2, 2)), Slice((0, 0), (2, 2), (1, 1)), Permute((1, 0)))
-        return [Sample(cls((Permute((1, 0)), Slice((1, 0), (4, 4), (1, 2)))), (base, new)), Sample(cls(chain), (base, new[:2]))]
+        return [
+            Sample(cls((Permute((1, 0)), Slice((1, 0), (4, 4), (1, 2)))), (base, new)),
+            Sample(cls(chain), (base, new[:2])),
+        ]

@@ -1,4 +1,5 @@
-"""Views: the operand read at other indices. Ops that also fill or combine are in padding.py; they are views' neighbours here."""
+"""Views: the operand read at other indices. Ops that also fill or combine are in padding.py; they are views' neighbours
+here."""
 
 from __future__ import annotations
 
@@ -128,8 +129,10 @@ class Reshape(View):
     @classmethod
     def samples(cls, rng: np.random.Generator) -> list[Sample]:
         cases = (
-            ((6,), (2, 3)), ((2, 3), (6,)), ((2, 3, 4), (6, 4)), ((2, 12), (2, 3, 4)), ((4, 6), (6, 4)), ((1, 6, 1), (2, 1, 3)),
-            ((), (1, 1)), ((1,), ()), ((0, 3), (5, 0)), ((2, 3, 4, 5), (2, 12, 5)), ((8, 3), (2, 4, 3)), ((4, 3, 2), (2, 6, 2)),
+            ((6,), (2, 3)), ((2, 3), (6,)), ((2, 3, 4), (6, 4)), ((2, 12), (2, 3, 4)), ((4, 6), (6, 4)), ((1, 6, 1),
+            (2, 1, 3)),
+            ((), (1, 1)), ((1,), ()), ((0, 3), (5, 0)), ((2, 3, 4, 5), (2, 12, 5)), ((8, 3), (2, 4, 3)), ((4, 3, 2),
+            (2, 6, 2)),
         )  # fmt: skip
         return [Sample(cls(to), (_numbers(*of),)) for of, to in cases]
 
@@ -146,7 +149,9 @@ class Permute(View):
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         (x,) = types
         if sorted(self.dims) != list(range(x.rank)):
-            raise RuntimeError(f"permute: {list(self.dims)} is not an order of the dims of a tensor of shape {shape_text(x.shape)}")
+            raise RuntimeError(
+                f"permute: {list(self.dims)} is not an order of the dims of a tensor of shape {shape_text(x.shape)}"
+            )
         return (x.with_shape(tuple(x.shape[d] for d in self.dims)),)
 
     def inverse(self) -> Permute:
@@ -172,7 +177,8 @@ class Permute(View):
 
 @operation("graph.expand")
 class Expand(View):
-    """Broadcast to `shape`, right aligned: dims of 1 are repeated, new ones come in front. Raises RuntimeError otherwise."""
+    """Broadcast to `shape`, right aligned: dims of 1 are repeated, new ones come in front. Raises RuntimeError
+    otherwise."""
 
     shape: tuple[Dim, ...]
 
@@ -181,8 +187,8 @@ class Expand(View):
         extra = len(self.shape) - x.rank
         if extra < 0:
             raise RuntimeError(
-                f"expand: the number of sizes in {shape_text(self.shape)} must be greater or equal to the number of dims of a "
-                f"tensor of shape {shape_text(x.shape)}"
+                f"expand: the number of sizes in {shape_text(self.shape)} must be greater or equal to the number of "
+                f"dims of a tensor of shape {shape_text(x.shape)}"
             )
         for i, d in enumerate(x.shape):
             if d != 1 and not same_dim(d, self.shape[i + extra]):
@@ -226,7 +232,8 @@ class Expand(View):
 
 @operation("graph.slice")
 class Slice(View):
-    """Indices `starts[i]`, `starts[i] + steps[i]`, ... below `limits[i]` of each dim; 0 <= start <= limit <= size, step > 0.
+    """Indices `starts[i]`, `starts[i] + steps[i]`, ... below `limits[i]` of each dim; 0 <= start <= limit <= size, step
+    > 0.
 
     Raises IndexError on bounds outside the operand.
     """
@@ -245,7 +252,9 @@ class Slice(View):
             if isinstance(limit, int) and isinstance(start, int):
                 bad = bad or limit < start or (isinstance(d, int) and limit > d)
             if bad:
-                raise IndexError(f"slice: range {start}:{limit}:{step} of a dim of {d} (tensor of shape {shape_text(x.shape)})")
+                raise IndexError(
+                    f"slice: range {start}:{limit}:{step} of a dim of {d} (tensor of shape {shape_text(x.shape)})"
+                )
         return (x.with_shape(tuple(map(slice_size, self.starts, self.limits, self.steps))),)
 
     def index_map(self, index: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
@@ -320,7 +329,8 @@ def _put_by_positions(view: View, b: Builder, base: Value, new: Value) -> Value:
 
 @operation("graph.window")
 class Window(View):
-    """Sliding windows over the last n dims, n the length of `kernel`: [..., S1, ..., Sn] -> [..., S1', ..., Sn', K1, ..., Kn].
+    """Sliding windows over the last n dims, n the length of `kernel`: [..., S1, ..., Sn] -> [..., S1', ..., Sn', K1,
+    ..., Kn].
 
     Window s of a dim holds elements s * stride + k * dilation; S' = (S - dilation * (K - 1) - 1) // stride + 1. Raises
     RuntimeError where a window does not fit.
@@ -336,7 +346,9 @@ class Window(View):
         if x.rank < n:
             raise RuntimeError(f"window: {n} window dims on a tensor of shape {shape_text(x.shape)}")
         if any(v < 1 for v in (*self.stride, *self.dilation)) or any(isinstance(k, int) and k < 1 for k in self.kernel):
-            raise RuntimeError(f"window: kernel {self.kernel}, stride {self.stride} and dilation {self.dilation} must be positive")
+            raise RuntimeError(
+                f"window: kernel {self.kernel}, stride {self.stride} and dilation {self.dilation} must be positive"
+            )
         lead, spatial = x.shape[: x.rank - n], x.shape[x.rank - n :]
         for d, k, dilation in zip(spatial, self.kernel, self.dilation, strict=True):
             span = (k - 1) * dilation + 1
@@ -381,7 +393,8 @@ class Window(View):
     @classmethod
     def samples(cls, rng: np.random.Generator) -> list[Sample]:
         cases = (
-            ((7,), (3,), (1,), (1,)), ((2, 8), (3,), (2,), (2,)), ((2, 5, 6), (2, 3), (2, 1), (1, 2)), ((6,), (2,), (2,), (1,)),
+            ((7,), (3,), (1,), (1,)), ((2, 8), (3,), (2,), (2,)), ((2, 5, 6), (2, 3), (2, 1), (1, 2)), ((6,), (2,),
+            (2,), (1,)),
             ((5, 5), (5, 1), (1, 3), (1, 1)), ((6,), (2,), (3,), (1,)), ((0, 4), (2,), (1,), (1,)),
         )  # fmt: skip
         return [Sample(cls(*how), (_numbers(*shape),)) for shape, *how in cases]
@@ -389,7 +402,8 @@ class Window(View):
 
 @operation("graph.as_strided")
 class AsStrided(View):
-    """Element (i0, i1, ...) is element offset + i0 * strides[0] + i1 * strides[1] + ... of the operand in row-major order.
+    """Element (i0, i1, ...) is element offset + i0 * strides[0] + i1 * strides[1] + ... of the operand in row-major
+    order.
 
     Raises RuntimeError where that lies outside the operand.
     """
@@ -409,8 +423,8 @@ class AsStrided(View):
             last = self.offset + sum((d - 1) * s for d, s in zip(self.shape, self.strides, strict=True))
             if 0 not in self.shape and last >= x.numel:
                 raise RuntimeError(
-                    f"as_strided: sizes {shape_text(self.shape)}, strides {shape_text(self.strides)} and offset {self.offset} "
-                    f"reach element {last} of a tensor of shape {shape_text(x.shape)}"
+                    f"as_strided: sizes {shape_text(self.shape)}, strides {shape_text(self.strides)} and offset "
+                    f"{self.offset} reach element {last} of a tensor of shape {shape_text(x.shape)}"
                 )
         return (x.with_shape(self.shape),)
 
@@ -456,7 +470,14 @@ class AsStrided(View):
     @classmethod
     def samples(cls, rng: np.random.Generator) -> list[Sample]:
         x: Any = array(rng, (3, 4))
-        cases = (((3, 2), (4, 2), 1), ((2, 2), (1, 1), 0), ((4, 3), (1, 4), 0), ((), (), 5), ((2, 3), (0, 1), 2), ((0, 2), (3, 1), 0))
+        cases = (
+            ((3, 2), (4, 2), 1),
+            ((2, 2), (1, 1), 0),
+            ((4, 3), (1, 4), 0),
+            ((), (), 5),
+            ((2, 3), (0, 1), 2),
+            ((0, 2), (3, 1), 0),
+        )
         return [Sample(cls(*how), (x,)) for how in cases]
 
 

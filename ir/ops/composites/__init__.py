@@ -9,7 +9,7 @@ from treadle.ir.ops.composites.optimizers import AdamUpdate, SgdUpdate
 from treadle.ir.ops.composites.pooling import AvgPool, MaxPool
 
 __all__ = [
-    "AdamUpdate", "Attention", "AvgPool", "Conv", "ConvTranspose", "CrossEntropy", "Dropout", "Elu", "Gelu", "LayerNorm",
-    "LeakyRelu", "Linear", "LogSoftmax", "LogSumExp", "MaxPool", "Mean", "Relu", "RmsNorm", "SgdUpdate", "Silu", "Softmax",
-    "Softplus", "Trigamma", "Var",
+    "AdamUpdate", "Attention", "AvgPool", "Conv", "ConvTranspose", "CrossEntropy", "Dropout", "Elu", "Gelu",
+    "LayerNorm", "LeakyRelu", "Linear", "LogSoftmax", "LogSumExp", "MaxPool", "Mean", "Relu", "RmsNorm", "SgdUpdate",
+    "Silu", "Softmax", "Softplus", "Trigamma", "Var",
 ]  # fmt: skip

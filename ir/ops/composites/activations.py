@@ -213,11 +213,15 @@ class Trigamma(Composite):
         total = sum(1 / (z + k) ** 2 for k in range(2000))
         end = z + 2000
         total = total + 1 / end + 0.5 / end**2 + 1 / (6 * end**3)
-        return np.where(x < 0.5, np.pi**2 / np.sin(np.pi * (x - np.rint(x))) ** 2 - total, total).astype(arrays[0].dtype)
+        return np.where(x < 0.5, np.pi**2 / np.sin(np.pi * (x - np.rint(x))) ** 2 - total, total).astype(
+            arrays[0].dtype
+        )
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> list[Sample]:
         below = np.array([-0.5, -1.3, -7.75, 0.1, 30.0])
         return [
-            Sample(cls(), (a,)) for name in ("f8", "f4") for a in (array(rng, (3, 4), name, (0.3, 4.0)), below.astype(name))
+            Sample(cls(), (a,))
+            for name in ("f8", "f4")
+            for a in (array(rng, (3, 4), name, (0.3, 4.0)), below.astype(name))
         ]

@@ -22,10 +22,12 @@ __all__ = ["Attention", "Dropout"]
 
 @operation("graph.attention")
 class Attention(Composite):
-    """Operands (q [..., T, D], k [..., S, D], v [..., S, E][, mask [..., T, S]]) -> softmax(q k^T * scale + mask) v, [..., T, E].
+    """Operands (q [..., T, D], k [..., S, D], v [..., S, E][, mask [..., T, S]]) -> softmax(q k^T * scale + mask) v,
+    [..., T, E].
 
-    All operands have the same leading dims. A bool mask says what may be attended, a floating one (of the dtype of q) is added.
-    `causal` lets row t attend to the first t + 1 columns. A row that may attend to nothing gives zeros, with zero gradients.
+    All operands have the same leading dims. A bool mask says what may be attended, a floating one (of the dtype of q)
+    is added. `causal` lets row t attend to the first t + 1 columns. A row that may attend to nothing gives zeros, with
+    zero gradients.
     """
 
     causal: bool = False
@@ -45,8 +47,12 @@ class Attention(Composite):
             and (len(types) == 3 or same_shape(types[3].shape, (*lead, t, s)))
         )
         if not fits:
-            raise RuntimeError(f"attention: query, key, value and mask of shapes {', '.join(shapes)} do not go together")
-        if any(x.dtype is not q.dtype for x in (k, v)) or (len(types) > 3 and types[3].dtype not in (dtypes.bool_, q.dtype)):
+            raise RuntimeError(
+                f"attention: query, key, value and mask of shapes {', '.join(shapes)} do not go together"
+            )
+        if any(x.dtype is not q.dtype for x in (k, v)) or (
+            len(types) > 3 and types[3].dtype not in (dtypes.bool_, q.dtype)
+        ):
             raise RuntimeError(f"attention: operands have dtypes {', '.join(str(x.dtype) for x in types)}")
         return (q.with_shape((*lead, t, v.shape[-1])),)
 

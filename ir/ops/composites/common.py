@@ -1,4 +1,5 @@
-"""What composites share: computing in a wider type, counts of elements, functions of one operand with a stated slope."""
+"""What composites share: computing in a wider type, counts of elements, functions of one operand with a stated
+slope."""
 
 from __future__ import annotations
 

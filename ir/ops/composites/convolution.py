@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,12 @@ class Linear(Composite):
 
 
 def pad_spatial(
-    b: Builder, x: Value, low: tuple[Dim, ...], high: tuple[Dim, ...], interior: tuple[int, ...] = (), value: float | int = 0.0
+    b: Builder,
+    x: Value,
+    low: tuple[Dim, ...],
+    high: tuple[Dim, ...],
+    interior: tuple[int, ...] = (),
+    value: float | int = 0.0,
 ) -> Value:
     """`x` padded in its last dims; `x` itself where there is nothing to pad."""
     n = len(low)
@@ -111,11 +117,13 @@ def bias_cotangent(b: Builder, ct: Value) -> Value:
 
 
 def _check(name: str, types: tuple[TensorType, ...], n: int, groups: int, in_channels: int, out_channels: int) -> None:
-    """Ranks, dtypes and channels of (x, w[, b]); dims `in_channels` and `out_channels` of w hold C / g and O (or O / g)."""
+    """Ranks, dtypes and channels of (x, w[, b]); dims `in_channels` and `out_channels` of w hold C / g and O (or O /
+    g)."""
     x, w = types[:2]
     if x.rank != n + 2 or w.rank != n + 2:
         raise RuntimeError(
-            f"{name}: expected an input and a weight of {n + 2} dims, not of shapes {shape_text(x.shape)} and {shape_text(w.shape)}"
+            f"{name}: expected an input and a weight of {n + 2} dims, not of shapes {shape_text(x.shape)} and "
+            f"{shape_text(w.shape)}"
         )
     if any(t.dtype is not x.dtype for t in types):
         raise RuntimeError(f"{name}: input, weight and bias have dtypes {', '.join(str(t.dtype) for t in types)}")
@@ -123,8 +131,8 @@ def _check(name: str, types: tuple[TensorType, ...], n: int, groups: int, in_cha
     expected = w.shape[0] if transposed else w.shape[1] * groups
     if not same_dim(x.shape[1], expected):
         raise RuntimeError(
-            f"Given groups={groups}{', transposed=1' if transposed else ''}, weight of size {shape_text(w.shape)}, expected input"
-            f"{shape_text(x.shape)} to have {expected} channels, but got {x.shape[1]} channels instead"
+            f"Given groups={groups}{', transposed=1' if transposed else ''}, weight of size {shape_text(w.shape)}, "
+            f"expected input{shape_text(x.shape)} to have {expected} channels, but got {x.shape[1]} channels instead"
         )
     if isinstance(w.shape[0], int) and w.shape[0] % groups:
         raise RuntimeError(f"{name}: the weight of shape {shape_text(w.shape)} does not divide into {groups} groups")
@@ -132,8 +140,8 @@ def _check(name: str, types: tuple[TensorType, ...], n: int, groups: int, in_cha
         outputs = w.shape[1] * groups if transposed else w.shape[0]
         if types[2].rank != 1 or not same_dim(types[2].shape[0], outputs):
             raise RuntimeError(
-                f"Given weight of size {shape_text(w.shape)}, expected bias to be 1-dimensional with {outputs} elements, but got "
-                f"bias of size {shape_text(types[2].shape)} instead"
+                f"Given weight of size {shape_text(w.shape)}, expected bias to be 1-dimensional with {outputs} "
+                f"elements, but got bias of size {shape_text(types[2].shape)} instead"
             )
 
 
@@ -144,8 +152,8 @@ def _check(name: str, types: tuple[TensorType, ...], n: int, groups: int, in_cha
 class Conv(Composite):
     """Operands (x [N, C, *S], w [O, C / groups, *K][, b [O]]): cross-correlation -> [N, O, *S'].
 
-    S' = (S + 2 * padding - dilation * (K - 1) - 1) // stride + 1; the padding is of zeros. Raises RuntimeError where channels
-    do not agree or the kernel is larger than the padded input.
+    S' = (S + 2 * padding - dilation * (K - 1) - 1) // stride + 1; the padding is of zeros. Raises RuntimeError where
+    channels do not agree or the kernel is larger than the padded input.
     """
 
     stride: tuple[int, ...]
@@ -158,12 +166,14 @@ class Conv(Composite):
         n = len(self.stride)
         _check("conv", types, n, self.groups, 1, 0)
         sizes: list[Dim] = []
-        for d, k, s, p, dilation in zip(x.shape[2:], w.shape[2:], self.stride, self.padding, self.dilation, strict=True):
+        for d, k, s, p, dilation in zip(
+            x.shape[2:], w.shape[2:], self.stride, self.padding, self.dilation, strict=True
+        ):
             padded, span = d + 2 * p, dilation * (k - 1) + 1
             if isinstance(padded, int) and isinstance(span, int) and span > padded:
                 raise RuntimeError(
-                    f"conv: a kernel of {shape_text(w.shape[2:])} elements, {list(self.dilation)} apart, is larger than the "
-                    f"padded input of shape {shape_text(x.shape)} (padding {list(self.padding)})"
+                    f"conv: a kernel of {shape_text(w.shape[2:])} elements, {list(self.dilation)} apart, is larger "
+                    f"than the padded input of shape {shape_text(x.shape)} (padding {list(self.padding)})"
                 )
             sizes.append(window_size(padded, k, s, dilation))
         return (x.with_shape((x.shape[0], w.shape[0], *sizes)),)
@@ -268,7 +278,9 @@ class ConvTranspose(Composite):
             )
         )
         if any(isinstance(d, int) and d < 0 for d in sizes):
-            raise RuntimeError(f"conv_transpose: an input of shape {shape_text(x.shape)} gives a negative size {shape_text(sizes)}")
+            raise RuntimeError(
+                f"conv_transpose: an input of shape {shape_text(x.shape)} gives a negative size {shape_text(sizes)}"
+            )
         return (x.with_shape((x.shape[0], w.shape[1] * self.groups, *sizes)),)
 
     def decompose(self, b: Builder, *operands: Value) -> tuple[Value, ...]:
@@ -326,7 +338,7 @@ class ConvTranspose(Composite):
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> list[Sample]:
-        cases = (
+        cases: tuple[Any, ...] = (
             ((2, 3, 5), (3, 4, 3), (1,), (0,), (0,), (1,), 1),
             ((1, 4, 4), (4, 1, 3), (2,), (1,), (1,), (2,), 2),
             ((2, 3, 3, 4), (3, 2, 2, 3), (2, 1), (1, 2), (0, 0), (1, 1), 1),
@@ -334,8 +346,9 @@ class ConvTranspose(Composite):
         )
         found = []
         for name in ("f8", "f4"):
-            for x, w, *how in cases:
+            for x, w, *how, groups in cases:
                 operands = (array(rng, x, name), array(rng, w, name))
-                found.append(Sample(cls(*how), operands))
-                found.append(Sample(cls(*how), (*operands, array(rng, (w[1] * how[-1],), name))))
+                found.append(Sample(cls(*how, groups), operands))
+                bias = array(rng, (w[1] * groups,), name)
+                found.append(Sample(cls(*how, groups), (*operands, bias)))
         return found

@@ -19,8 +19,8 @@ __all__ = ["CrossEntropy"]
 class CrossEntropy(Composite):
     """Operands (logits [N, C], target: i64 [N]) -> the loss of each row [N]: -log softmax(logits)[target].
 
-    `label_smoothing` mixes in that share of the mean over all classes. Rows whose target is `ignore_index` have no loss and no
-    gradient. A target outside 0..C-1 fails the check of indices, as in Gather.
+    `label_smoothing` mixes in that share of the mean over all classes. Rows whose target is `ignore_index` have no loss
+    and no gradient. A target outside 0..C-1 fails the check of indices, as in Gather.
     """
 
     ignore_index: int = -100
@@ -83,7 +83,9 @@ class CrossEntropy(Composite):
         ignored = target == self.ignore_index
         safe = np.where(ignored, 0, target)
         if safe.size and (safe.min() < 0 or safe.max() >= x.shape[1]):
-            raise IndexError(f"Target {safe[(safe < 0) | (safe >= x.shape[1])][0]} is out of bounds for {x.shape[1]} classes")
+            raise IndexError(
+                f"Target {safe[(safe < 0) | (safe >= x.shape[1])][0]} is out of bounds for {x.shape[1]} classes"
+            )
         if not x.size:
             return np.zeros(len(target), logits.dtype)
         low = x - x.max(1, keepdims=True)

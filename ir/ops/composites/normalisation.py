@@ -136,15 +136,26 @@ class _OverDims(Composite):
 
     @classmethod
     def _samples(cls, rng: np.random.Generator, *attributes: float) -> list[Sample]:
-        cases = (((3, 4), (1,)), ((2, 3, 4), (0, 2)), ((5,), (0,)), ((2, 3), ()), ((), ()), ((2, 0), (1,)), ((0, 3), (1,)))
+        cases = (
+            ((3, 4), (1,)),
+            ((2, 3, 4), (0, 2)),
+            ((5,), (0,)),
+            ((2, 3), ()),
+            ((), ()),
+            ((2, 0), (1,)),
+            ((0, 3), (1,)),
+        )
         return [
-            Sample(cls(dims, *attributes), (array(rng, shape, name),)) for name in ("f8", "f4", "f2") for shape, dims in cases
+            Sample(cls(dims, *attributes), (array(rng, shape, name),))
+            for name in ("f8", "f4", "f2")
+            for shape, dims in cases
         ]
 
 
 @operation("graph.logsumexp")
 class LogSumExp(_OverDims):
-    """log of the sum of exp(x) over `dims`, without overflow. Minus infinity, with zero gradients, where all of x is."""
+    """log of the sum of exp(x) over `dims`, without overflow. Minus infinity, with zero gradients, where all of x
+    is."""
 
     dims: tuple[int, ...]
 
@@ -184,7 +195,9 @@ class LogSumExp(_OverDims):
         top = np.max(x, self.dims, keepdims=True, initial=-np.inf)
         top = np.where(np.isinf(top), 0, top)
         total = np.log(np.exp(x - top).sum(self.dims, keepdims=True)) + top
-        return np.asarray(total.reshape([d for i, d in enumerate(x.shape) if i not in self.dims])).astype(arrays[0].dtype)
+        return np.asarray(total.reshape([d for i, d in enumerate(x.shape) if i not in self.dims])).astype(
+            arrays[0].dtype
+        )
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> list[Sample]:
@@ -223,7 +236,8 @@ class Mean(_OverDims):
 
 @operation("graph.var")
 class Var(_OverDims):
-    """Sum of squared differences from the mean over `dims`, over max(0, n - `correction`): in two passes over the data."""
+    """Sum of squared differences from the mean over `dims`, over max(0, n - `correction`): in two passes over the
+    data."""
 
     dims: tuple[int, ...]
     correction: float = 1.0
@@ -255,7 +269,9 @@ class Var(_OverDims):
         x = wide(arrays[0])
         n = math.prod(x.shape[d] for d in self.dims)
         mean = np.sum(x, self.dims, keepdims=True) / np.float64(n)
-        return np.asarray(np.sum((x - mean) ** 2, self.dims) / np.float64(max(0.0, n - self.correction))).astype(arrays[0].dtype)
+        return np.asarray(np.sum((x - mean) ** 2, self.dims) / np.float64(max(0.0, n - self.correction))).astype(
+            arrays[0].dtype
+        )
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> list[Sample]:
@@ -281,8 +297,8 @@ class _Normalisation(Composite):
         for t in types[1:]:
             if not same_shape(t.shape, shape):
                 raise RuntimeError(
-                    f"{self.name.split('.')[1]}: expected parameters of shape {shape_text(shape)} for an input of shape "
-                    f"{shape_text(x.shape)}, not {shape_text(t.shape)}"
+                    f"{self.name.split('.')[1]}: expected parameters of shape {shape_text(shape)} for an input of "
+                    f"shape {shape_text(x.shape)}, not {shape_text(t.shape)}"
                 )
         return (x,)
 
@@ -335,7 +351,8 @@ class _Normalisation(Composite):
 class LayerNorm(_Normalisation):
     """Operands (x[, w][, b]): (x - mean) / sqrt(variance + `eps`) over the last `rank` dims, times w, plus b.
 
-    `weight` and `bias` say which parameters there are; they have the shape of the last dims. The variance is the biased one.
+    `weight` and `bias` say which parameters there are; they have the shape of the last dims. The variance is the biased
+    one.
     """
 
     rank: int

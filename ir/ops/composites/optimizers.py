@@ -1,7 +1,8 @@
-"""Steps of optimizers, in the order of operations of torch's single-tensor implementations, so that results agree closely.
+"""Steps of optimizers, in the order of operations of torch's single-tensor implementations, so that results agree
+closely.
 
-Scalars that change from step to step (learning rate, bias corrections) are 0-d operands; they are combined in float64 before they
-meet a tensor. 16-bit tensors are updated in float32 and rounded once.
+Scalars that change from step to step (learning rate, bias corrections) are 0-d operands; they are combined in float64
+before they meet a tensor. 16-bit tensors are updated in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def _spread(scalar: Term, like: Term) -> Term:
 
 @operation("graph.sgd_update")
 class SgdUpdate(_Update):
-    """Operands (p, g[, buffer], lr) -> (p'[, buffer']): a step of SGD. Without `momentum` there is no buffer; in the `first` step
-    it is not an operand, and begins as the gradient."""
+    """Operands (p, g[, buffer], lr) -> (p'[, buffer']): a step of SGD. Without `momentum` there is no buffer; in the
+    `first` step it is not an operand, and begins as the gradient."""
 
     momentum: float = 0.0
     dampening: float = 0.0
@@ -112,7 +113,8 @@ class SgdUpdate(_Update):
 
 @operation("graph.adam_update")
 class AdamUpdate(_Update):
-    """Operands (p, g, m, v[, vmax], lr, bias_correction1, bias_correction2_sqrt) -> (p', m', v'[, vmax']): a step of Adam.
+    """Operands (p, g, m, v[, vmax], lr, bias_correction1, bias_correction2_sqrt) -> (p', m', v'[, vmax']): a step of
+    Adam.
 
     `decoupled` weight decay is AdamW's; `amsgrad` divides by the largest v so far, vmax.
     """
@@ -168,7 +170,8 @@ class AdamUpdate(_Update):
         found = []
         for name in ("f8", "f4", "f2"):
             for op in (
-                cls(), cls(0.8, 0.99, 1e-6, 0.1), cls(0.9, 0.99, 1e-8, 0.1, True), cls(0.9, 0.99, 1e-5, 0.0, False, True),
+                cls(), cls(0.8, 0.99, 1e-6, 0.1), cls(0.9, 0.99, 1e-8, 0.1, True),
+                cls(0.9, 0.99, 1e-5, 0.0, False, True),
                 cls(0.4, 0.9, 1e-5, 0.01, True, True, True),
             ):  # fmt: skip
                 moments = [np.abs(array(rng, (2, 3), name)) for _ in range(op.counts()[0])]

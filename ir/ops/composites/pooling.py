@@ -26,7 +26,9 @@ def _sides(padding: Pads) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
     return tuple(low for low, _ in padding), tuple(high for _, high in padding)
 
 
-def _pooled(name: str, x: TensorType, kernel: tuple[int, ...], stride: tuple[int, ...], padding: Pads, dilation: tuple[int, ...]) -> tuple[Dim, ...]:
+def _pooled(
+    name: str, x: TensorType, kernel: tuple[int, ...], stride: tuple[int, ...], padding: Pads, dilation: tuple[int, ...]
+) -> tuple[Dim, ...]:
     """The shape of the result. Raises RuntimeError where a kernel is larger than its padded dim."""
     n = len(kernel)
     if x.rank < n:
@@ -35,7 +37,9 @@ def _pooled(name: str, x: TensorType, kernel: tuple[int, ...], stride: tuple[int
     for d, k, s, (low, high), dilation_ in zip(x.shape[x.rank - n :], kernel, stride, padding, dilation, strict=True):
         padded = d + low + high
         if isinstance(padded, int) and dilation_ * (k - 1) + 1 > padded:
-            raise RuntimeError(f"{name}: a kernel of {list(kernel)} on an input of shape {shape_text(x.shape)} has no window")
+            raise RuntimeError(
+                f"{name}: a kernel of {list(kernel)} on an input of shape {shape_text(x.shape)} has no window"
+            )
         sizes.append(window_size(padded, k, s, dilation_))
     return (*x.shape[: x.rank - n], *sizes)
 
@@ -46,10 +50,11 @@ def _index(b: Builder, shape: tuple[Dim, ...], dim: int, device: str) -> Term:
 
 @operation("graph.max_pool")
 class MaxPool(Composite):
-    """Operand x [..., *S], one dim of S for each of `kernel` -> (maxima, i64 flat indices into *S) of windows, [..., *S'].
+    """Operand x [..., *S], one dim of S for each of `kernel` -> (maxima, i64 flat indices into *S) of windows, [...,
+    *S'].
 
-    `padding` holds (low, high) for each dim; padding never wins, not even over minus infinity. NaN wins. The first of ties
-    gets the index and the gradient.
+    `padding` holds (low, high) for each dim; padding never wins, not even over minus infinity. NaN wins. The first of
+    ties gets the index and the gradient.
     """
 
     kernel: tuple[int, ...]
@@ -66,7 +71,8 @@ class MaxPool(Composite):
         return -math.inf if dtype.is_floating else False if dtype.kind == "b" else int(np.iinfo(dtype.numpy).min)
 
     def _offsets(self, b: Builder, x: TensorType, shape: tuple[Dim, ...]) -> tuple[Term, Term | None]:
-        """Of each window element, in `shape` [..., *S', *K]: its flat index in *S, and whether it is not padding (None: always)."""
+        """Of each window element, in `shape` [..., *S', *K]: its flat index in *S, and whether it is not padding (None:
+        always)."""
         n = len(self.kernel)
         lead = x.rank - n
         spatial = x.shape[lead:]
@@ -148,7 +154,9 @@ class MaxPool(Composite):
             for element in np.ndindex(*self.kernel):
                 place = tuple(
                     w * s + k * d - low
-                    for w, k, s, d, (low, _) in zip(where, element, self.stride, self.dilation, self.padding, strict=True)
+                    for w, k, s, d, (low, _) in zip(
+                        where, element, self.stride, self.dilation, self.padding, strict=True
+                    )
                 )
                 if all(0 <= p < d for p, d in zip(place, spatial, strict=True)):
                     candidates.append(place)
@@ -169,7 +177,9 @@ class MaxPool(Composite):
             ((0, 2, 4), (2,), (2,), ((0, 0),), (1,)),
             ((1, 3, 1), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)),
         )
-        found = [Sample(cls(*how), (array(rng, shape, name),)) for name in ("f8", "f4", "f2", "i4") for shape, *how in cases]
+        found = [
+            Sample(cls(*how), (array(rng, shape, name),)) for name in ("f8", "f4", "f2", "i4") for shape, *how in cases
+        ]
         edges = np.array([[-np.inf, -np.inf, -np.inf, 1.0, 1.0, np.nan, 2.0]])
         return [*found, Sample(cls((2,), (2,), ((1, 0),), (1,)), (edges,))]
 
@@ -178,8 +188,9 @@ class MaxPool(Composite):
 class AvgPool(Composite):
     """Operand x [..., *S], one dim of S for each of `kernel` -> means of windows, [..., *S'].
 
-    `pads` holds the (low, high) zeros put around each dim, `padding` those that the user asked for on both sides. A window's
-    sum is divided by `divisor`, or else by its elements inside S and, where `count_include_pad`, inside the asked-for padding.
+    `pads` holds the (low, high) zeros put around each dim, `padding` those that the user asked for on both sides. A
+    window's sum is divided by `divisor`, or else by its elements inside S and, where `count_include_pad`, inside the
+    asked-for padding.
     """
 
     kernel: tuple[int, ...]
@@ -241,7 +252,9 @@ class AvgPool(Composite):
         out = np.empty((*x.shape[: x.ndim - n], *counts))
         for where in np.ndindex(*counts):
             starts = [w * s - low for w, s, (low, _) in zip(where, self.stride, self.pads, strict=True)]
-            inside = tuple(slice(max(a, 0), max(min(a + k, d), 0)) for a, k, d in zip(starts, self.kernel, spatial, strict=True))
+            inside = tuple(
+                slice(max(a, 0), max(min(a + k, d), 0)) for a, k, d in zip(starts, self.kernel, spatial, strict=True)
+            )
             outer = self.padding if self.count_include_pad else (0,) * n
             lengths = [
                 min(a + k, d + p) - max(a, -p) for a, k, d, p in zip(starts, self.kernel, spatial, outer, strict=True)
