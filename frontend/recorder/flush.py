@@ -18,18 +18,30 @@ _refs = sys.getrefcount
 _structures: dict[tuple, Node] = {}  # (root, structure, live, donated) -> node of the first program of that structure
 
 
-def _baseline() -> tuple[int, int]:
-    """Reference counts of a handle that only its trace holds: (recorded, leaf)."""
-    h = concrete(None, None)  # type: ignore[arg-type]
-    handles, leaves = [h], []
+def _single_owner(leaves: list[Handle], recorded: int, shared: int) -> tuple[int, ...]:
+    """Positions of leaves that nothing but their trace refers to, and whose buffer no other handle has."""
+    return tuple([k for k, h in enumerate(leaves) if _refs(h) <= recorded and _refs(h.buffer) <= shared])
+
+
+def _live(handles: list[Handle], recorded: int) -> tuple[int, ...]:
+    """Indices of recorded handles that somebody besides the trace refers to."""
+    return tuple([k for k, h in enumerate(handles) if _refs(h) > recorded and h.buffer is None])
+
+
+def _baselines() -> tuple[int, int, int]:
+    """Counts seen by the functions above for a handle that only its trace holds: (recorded, leaf, buffer of a leaf)."""
+    h = concrete(object(), None)  # type: ignore[arg-type]
+    handles, leaves = [h], [h]
     del h
-    recorded = [_refs(x) for x in handles][0]
-    leaves.append(handles[0])
-    leaf = [_refs(x) for x in leaves][0]
-    return recorded, leaf
+    leaf = next(n for n in range(1, 20) if _single_owner(leaves, n, 99))
+    buffer = next(n for n in range(1, 20) if _single_owner(leaves, 99, n))
+    leaves.clear()
+    handles[0].buffer = None
+    recorded = next(n for n in range(1, 20) if not _live(handles, n))
+    return recorded, leaf, buffer
 
 
-_RECORDED, _LEAF = _baseline()
+_RECORDED, _LEAF, _BUFFER = _baselines()
 
 
 def finish(h: Handle) -> None:
@@ -61,13 +73,14 @@ def flush(reason: str, tr: Trace | None = None) -> None:
                     h.trace = None
             tr.leaf_index.clear()
             tr.leaves.clear()
+            tr.handles.clear()  # a closed trace must not keep values alive
 
 
 def _run(tr: Trace, reason: str) -> None:
-    live = tuple([h.index for h in tr.handles if _refs(h) > _RECORDED and h.buffer is None and h.trace is tr])
+    live = _live(tr.handles, _RECORDED)
     if not live:
         return
-    donated = _donated(tr)
+    donated = _single_owner(tr.leaves, _LEAF, _BUFFER)
     step = tr.node.programs.get((live, donated))
     if step is None:
         step = _compile(tr, live, donated, reason)
@@ -81,13 +94,6 @@ def _run(tr: Trace, reason: str) -> None:
         h.type = t if not tr.bindings else t.with_shape(t.concrete_shape(tr.bindings))
         h.trace = None
     _histories(tr, step, live, buffers)
-
-
-def _donated(tr: Trace) -> tuple[int, ...]:
-    """Leaves that nothing but this trace refers to: their memory may be overwritten."""
-    return tuple(
-        [k for k, h in enumerate(tr.leaves) if _refs(h) <= _LEAF and _refs(h.buffer) <= 3 and h.buffer.use_count() == 1]
-    )
 
 
 def _compile(tr: Trace, live: tuple[int, ...], donated: tuple[int, ...], reason: str) -> Step:
