@@ -47,7 +47,7 @@ class ConversionMixin:
         Only floating point tensors change dtype. Changes the module in place and returns it.
         """
         device, dtype, non_blocking, memory_format = _parse_to(*args, **kwargs)
-        if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+        if dtype is not None and not _is_inexact(dtype):
             raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired "
                             f"dtype={dtype}")
 
@@ -101,6 +101,12 @@ class ConversionMixin:
     def share_memory(self: Self) -> Self:
         """Accepted for compatibility: treadle's processes do not share tensors."""
         return self
+
+
+def _is_inexact(dtype: Any) -> bool:
+    """Whether `dtype` is a floating point or complex type."""
+    example = treadle.empty(0, dtype=dtype)
+    return example.is_floating_point() or example.is_complex()
 
 
 def _parse_to(

@@ -11,6 +11,7 @@ import treadle
 from treadle import Tensor, _ops
 
 from .common import is_half
+from .pooling import mean_pool
 
 
 def _check_values_per_channel(shape: Sequence[int]) -> None:
@@ -181,5 +182,5 @@ def local_response_norm(
     n, channels = input.shape[:2]
     squares = (input * input).reshape(n, 1, channels, -1)
     squares = treadle.nn.functional.pad(squares, (0, 0, size // 2, (size - 1) // 2))
-    mean = _ops.avg_pool(squares, (size, 1), (1, 1), (0, 0), False, True, None).reshape(tuple(input.shape))
+    mean = mean_pool(squares, (size, 1), (1, 1), (0, 0), False, True, None).reshape(tuple(input.shape))
     return input / (mean * alpha + k) ** beta

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import treadle
 from treadle import Tensor, _ops
@@ -119,8 +120,18 @@ def _avg_pool(
     k, s, p, _ = _windows(f"avg_pool{n}d", n, x, kernel, stride, padding, 1, ceil_mode)
     options = (ceil_mode, count_include_pad, divisor_override)
     if x.dim() == n + 2:
-        return _ops.avg_pool(x, k, s, p, *options)
-    return _ops.avg_pool(x.unsqueeze(0), k, s, p, *options).squeeze(0)
+        return mean_pool(x, k, s, p, *options)
+    return mean_pool(x.unsqueeze(0), k, s, p, *options).squeeze(0)
+
+
+def mean_pool(x: Tensor, kernel: tuple, stride: tuple, padding: tuple, *options: Any) -> Tensor:
+    """`_ops.avg_pool`, and for integers the quotients rounded towards 0."""
+    if x.is_floating_point():
+        return _ops.avg_pool(x, kernel, stride, padding, *options)
+    mean = _ops.avg_pool(x.to(treadle.float64), kernel, stride, padding, *options)
+    # A quotient that is no integer is farther than this from one; one that is may come out a little short.
+    slack = 0.25 / abs(options[2] or math.prod(kernel))
+    return (mean + mean.sign() * slack).trunc().to(x.dtype)
 
 
 def avg_pool1d(
