@@ -3,6 +3,7 @@ here."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -211,6 +212,8 @@ class Expand(View):
         return sum_to(b, ct, op.operands[0].shape)
 
     def put(self, b: Builder, base: Value, new: Value) -> Value:
+        if product(self.shape) == 0:
+            return base
         if not self.is_injective(base.shape):
             raise RuntimeError(_OVERLAP)
         return reshape(b, new, base.shape)
@@ -372,8 +375,11 @@ class Window(View):
         return emit(b, "fold", ct, shape=spatial, stride=self.stride, dilation=self.dilation)
 
     def put(self, b: Builder, base: Value, new: Value) -> Value:
-        for k, stride, dilation in zip(self.kernel, self.stride, self.dilation, strict=True):
-            if stride < (k - 1) * dilation + 1:
+        sizes = base.shape[base.rank - len(self.kernel) :]
+        for d, k, stride, dilation in zip(sizes, self.kernel, self.stride, self.dilation, strict=True):
+            # Windows meet where a multiple of the stride is one of the dilation.
+            common = math.gcd(stride, dilation)
+            if k > stride // common and window_size(d, k, stride, dilation) > dilation // common:
                 raise RuntimeError(_OVERLAP)
         return _put_by_positions(self, b, base, new)
 

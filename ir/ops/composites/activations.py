@@ -202,7 +202,9 @@ class Trigamma(Composite):
             series = w * coefficient if series is None else w * (series + coefficient)
         assert series is not None
         total = total + 1 / z + w * 0.5 + series / z
-        # The sine of pi * x loses nothing to the size of x when x is reduced first.
+        # The sine of pi * x loses nothing to the size of x when x is reduced first. Where it is not used it is kept
+        # from 0, so that derivatives stay finite.
+        x = reflected.where(x, 0.25)
         sine = ((x - x.round()) * math.pi).sin()
         mirrored = math.pi**2 / sine.square() - total
         return (reflected.where(mirrored, total).cast(operands[0].dtype).v,)
