@@ -173,11 +173,10 @@ def functions(reason: str, made: Iterable[Function], step: str) -> None:
 
 
 def module(reason: str, compiled: Any) -> None:
-    """A compiled module: its LLVM IR (`.llvm`) and assembly (`.asm`), each a text or a function that makes it."""
-    for level in ("llvm", "asm"):
-        if wanted(level):
-            made = getattr(compiled, level)
-            text(reason, level, "codegen", made() if callable(made) else made)
+    """A compiled module: its LLVM IR (`.llvm`), and `.assembly` where `wanted("asm")` asked for it."""
+    for level, contents in (("llvm", compiled.llvm), ("asm", compiled.assembly)):
+        if contents and wanted(level):
+            text(reason, level, "codegen", contents)
 
 
 def text(reason: str, level: str, step: str, contents: str, seconds: float | None = None) -> None:

@@ -1,18 +1,19 @@
 """What the driver noticed about each program it compiled: reason, time, kernels. `explain` and `dump` read it.
 
-    with notes.compiling(tr.node, (live, donated), reason) as note:
-        step = note.bind(compile_step(...))
+    @notes.noted
+    def compile_step(tr, live, donated, reason): ...
 
 A note lives as long as its program.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -21,8 +22,19 @@ from treadle.ir.core import Function, Loc, Operation
 from treadle.recorder.locate import user_location
 from treadle.recorder.tree import LEAF, MARK, Node, children
 
-__all__ = ["Novelty", "ProgramNote", "compiling", "current", "describe_event", "event_place", "kernels", "loaded", "of",
-           "refused"]  # fmt: skip
+__all__ = [
+    "Novelty",
+    "ProgramNote",
+    "compiling",
+    "current",
+    "describe_event",
+    "event_place",
+    "kernels",
+    "loaded",
+    "noted",
+    "of",
+    "refused",
+]
 
 Key = tuple[tuple[int, ...], tuple[int, ...]]  # (live, donated): what tells the programs of one node apart
 S = TypeVar("S")
@@ -84,9 +96,9 @@ def current() -> ProgramNote | None:
 
 
 @contextmanager
-def compiling(node: Node, key: Key, reason: str) -> Iterator[ProgramNote]:
+def compiling(node: Node, key: Key, reason: str, place: Loc | None) -> Iterator[ProgramNote]:
     """Around the compilation of the program `key` of a tree node."""
-    note = ProgramNote(next(_numbers), reason, user_location(), _novelty(node, key))
+    note = ProgramNote(next(_numbers), reason, place, _novelty(node, key))
     outer, _local.note = current(), note
     start = time.perf_counter()
     try:
@@ -94,6 +106,17 @@ def compiling(node: Node, key: Key, reason: str) -> Iterator[ProgramNote]:
     finally:
         note.seconds = time.perf_counter() - start
         _local.note = outer
+
+
+def noted(compile_step: Callable[[Any, tuple[int, ...], tuple[int, ...], str], S]) -> Callable[..., S]:
+    """Decorator of the driver's function from (trace, live, donated, reason) to a program."""
+
+    @functools.wraps(compile_step)
+    def wrapper(tr: Any, live: tuple[int, ...], donated: tuple[int, ...], reason: str) -> S:
+        with compiling(tr.node, (live, donated), reason, user_location()) as note:
+            return note.bind(compile_step(tr, live, donated, reason))
+
+    return wrapper
 
 
 def kernels(function: Function) -> None:
@@ -190,7 +213,14 @@ def describe_event(node: Node) -> str:
         attributes = ", ".join(f"{k}={v}" for k, v in operation.attributes.items())
         text = operation.name.removeprefix("graph.") + f"({operands})" + (f" {{{attributes}}}" if attributes else "")
         return text if len(text) <= 100 else text[:97] + "..."
-    return {"grad": "a backward", "call": "a backward through an earlier program"}.get(str(operation), str(operation))
+    return _SPECIAL.get(str(operation), str(operation))
+
+
+_SPECIAL = {
+    "grad": "a backward",
+    "call": "a backward through an earlier program",
+    "scalar": "a runtime scalar enters",
+}
 
 
 def _scalar_text(o: Any) -> str:
