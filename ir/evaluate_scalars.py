@@ -210,13 +210,18 @@ def _lgamma(x: float) -> float:
         return x
     if math.isinf(x) or (x <= 0 and x == math.floor(x)):
         return math.inf
-    return math.lgamma(x)
+    try:
+        return math.lgamma(x)
+    except OverflowError:
+        return math.inf
 
 
 def _digamma(x: float) -> float:
     """Reflection for negative x, recurrence up to 10, then the asymptotic series."""
     if x == 0:
         return math.copysign(math.inf, -x)
+    if math.isinf(x) or math.isnan(x):
+        return x if x > 0 else math.nan
     if x < 0:
         if x == math.floor(x):
             return math.nan
@@ -225,8 +230,6 @@ def _digamma(x: float) -> float:
     while x < 10:
         total -= 1 / x
         x += 1
-    if math.isinf(x) or math.isnan(x):
-        return x
     y = 1 / (x * x)
     series = y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y * (1 / 240 - y * (1 / 132 - y * (691 / 32760 - y / 12))))))
     return total + math.log(x) - 0.5 / x - series

@@ -138,6 +138,8 @@ def scalar(fn: str, dtype: str, *values: float) -> np.ndarray:
         ("erfinv", "f64", (1.0 - 1e-15,), 5.675915739744712),
         ("lgamma", "f64", (0.0,), np.inf),
         ("digamma", "f64", (1.0,), -0.5772156649015329),
+        ("digamma", "f64", ("-inf",), np.nan),
+        ("lgamma", "f64", (1e308,), np.inf),
         ("digamma", "f64", (-0.5,), 0.03648997397857652),
     ],
 )
