@@ -274,6 +274,10 @@ class Digamma(_Function):
     domain = (0.3, 4.0)
     edges = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, math.inf, math.nan)
 
+    def reference(self, *arrays: np.ndarray) -> np.ndarray:
+        (x,) = arrays
+        return super().reference(np.where(np.isneginf(x), np.nan, x).astype(x.dtype))
+
     def derivative(self, x: Term, y: Term) -> Term:
         return x.trigamma()
 
@@ -283,7 +287,7 @@ class Digamma(_Function):
 
 @operation("graph.atan2")
 class Atan2(Elementwise):
-    """The angle of the point (y, x), operands in that order, in [-pi, pi]."""
+    """The angle of the point (y, x), operands in that order, in [-pi, pi]; the slopes at the origin are 0."""
 
     arity = 2
     domain = (0.2, 3.0)
@@ -294,7 +298,8 @@ class Atan2(Elementwise):
 
     def partials(self, b: Builder, op: Op) -> Cotangents:
         y, x = (Term(b, v) for v in op.operands)
-        inverse = 1 / (y.square() + x.square())
+        square = y.square() + x.square()
+        inverse = square.eq(0).where(0, 1 / square)
         return ((x * inverse).v, (-y * inverse).v)
 
     def reference(self, *arrays: np.ndarray) -> np.ndarray:

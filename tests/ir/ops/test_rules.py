@@ -17,7 +17,9 @@ from tests.ir.ops.support import (
     samples_of,
     type_of,
 )
+from treadle.ir import dtypes
 from treadle.ir.core import Builder, Operation, Value
+from treadle.ir.evaluate_scalars import bits_from_float32, float32_from_bits, round_bfloat16
 from treadle.ir.ops.base import Absent, Composite, Elementwise, Rule, Structured, View
 
 CLASSES = graph_classes()
@@ -85,6 +87,30 @@ def test_decomposition_is_the_reference(cls: Any) -> None:
         assert tuple(v.type for v in yields) == tuple(operation.infer(*(v.type for v in params))), sample
         for got, expected in zip(run(params, b, yields)(*arrays), results_of(operation, arrays), strict=True):
             assert_close(got, expected, note=sample)
+
+
+@pytest.mark.parametrize("cls", named({n: c for n, c in CLASSES.items() if issubclass(c, Composite)}))
+def test_decomposition_in_bfloat16(cls: Any) -> None:
+    """The types of the decomposition are the inferred ones, and the values agree to the eight bits there are."""
+    for sample in samples_of(cls):
+        arrays = arrays_of(sample)
+        if not any(a.dtype == np.float32 for a in arrays) or cls.name in ("graph.fill", "graph.view_put"):
+            continue
+        wide = [round_bfloat16(a) if a.dtype == np.float32 else a for a in arrays]
+        types = [t.with_dtype(dtypes.bfloat16) if t.dtype is dtypes.float32 else t for t in map(type_of, arrays)]
+        params = [Value(t) for t in types]
+        b = Builder()
+        yields = sample.operation.decompose(b, *params)  # type: ignore[attr-defined]
+        inferred = sample.operation.infer(*types)
+        assert tuple(v.type for v in yields) == tuple(inferred), sample
+        bits = [bits_from_float32(a) if a.dtype == np.float32 else a for a in wide]
+        results = zip(run(params, b, yields)(*bits), inferred, results_of(sample.operation, wide), strict=True)
+        for got, t, expected in results:
+            if t.dtype is not dtypes.bfloat16:
+                np.testing.assert_array_equal(got, expected)
+                continue
+            scale = max(1.0, float(np.max(np.abs(expected[np.isfinite(expected)]), initial=0)))
+            np.testing.assert_allclose(float32_from_bits(got), expected, rtol=2.0**-6, atol=2.0**-6 * scale)
 
 
 def test_names_follow_the_classes() -> None:
