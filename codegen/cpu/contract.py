@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from treadle.codegen.cpu.contract_code import Code, known
-from treadle.codegen.cpu.contract_pack import (
-    KAxis,
-    Operand,
-    Panel,
-    fill_offsets,
-    llvm_type,
-    pack_panel,
-    vector_type,
-)
-from treadle.codegen.cpu.contract_schedule import Group, VectorTarget, coalesce, lanes_of, resolve_tile
+from treadle.codegen.cpu.contract_code import known
+from treadle.codegen.cpu.contract_epilogue import Epilogue
+from treadle.codegen.cpu.contract_pack import KAxis, Operand, Panel, fill_offsets, pack_panel
+from treadle.codegen.cpu.contract_schedule import Group, coalesce, lanes_of, resolve_tile
 from treadle.codegen.cpu.contract_tile import Rows, Tile, Vectors, run_tile
-from treadle.ir.dims import Dim, product
-from treadle.ir.dtypes import DType, bfloat16
+from treadle.codegen.emit_scalar import memory_type
+from treadle.ir.core import Op
+from treadle.ir.dims import product
+from treadle.ir.dtypes import DType
 from treadle.ir.loops import LoopContract
 
-__all__ = ["Contraction", "Epilogue"]
+if TYPE_CHECKING:
+    from treadle.codegen.emit import Emitter
 
-# Writes the epilogue for `width` values of a row: (values, b, i, j, width, valid lanes or None for all).
-Epilogue = Callable[[str, str, str, str, int, "str | None"], None]
+__all__ = ["emit_contract"]
 
 
 @dataclass
@@ -34,27 +29,30 @@ class Options:
     unroll: int = 1
 
 
-@dataclass
-class Contraction:
-    """Writes one kernel body. `reserve` gives the address of scratch of a number of bytes."""
+OPTIONS = Options()
 
-    op: LoopContract
-    target: VectorTarget
-    code: Code
-    evaluate: Callable[[Dim], str]
-    reserve: Callable[[int], str]
-    a_buffer: str
-    b_buffer: str
-    a_dtype: DType
-    b_dtype: DType
-    epilogue: Epilogue
-    options: Options = field(default_factory=Options)
 
-    def __post_init__(self) -> None:
-        op = self.op
-        self.shape = resolve_tile(op, self.target)
-        lanes = lanes_of(self.target, op.accumulate)
+def emit_contract(emitter: Emitter, op: Op) -> None:
+    """Write the loop over tasks [%begin, %end) of a contraction."""
+    _Contraction(emitter, op).tasks("%begin", "%end")
+
+
+class _Contraction:
+    """Writes one kernel body."""
+
+    def __init__(self, emitter: Emitter, node: Op) -> None:
+        op = node.operation
+        assert isinstance(op, LoopContract)
+        self.op, self.code = op, emitter.code
+        self.emitter, self.scalars, self.evaluate = emitter, emitter.scalars, emitter.dim
+        self.a_buffer, self.b_buffer = (emitter.env[v].text for v in node.operands)
+        self.a_dtype, self.b_dtype = (v.dtype for v in node.operands)
+        self.options = OPTIONS
+        self.shape = resolve_tile(op, emitter.target)
+        lanes = lanes_of(emitter.target, op.accumulate)
         self.tile = Tile(self.shape.mr, self.shape.nr // lanes, lanes, op.accumulate)
+        self.epilogue = Epilogue(emitter, node.regions[0], self.tile)
+        self.reserve = emitter.reserve
         self.m, self.n, self.k = (self.evaluate(product(g)) for g in (op.m, op.n, op.k))
         self.a_lanes, self.b_lanes = coalesce(op.m, op.a_m), coalesce(op.n, op.b_n)
         self.a_k, self.b_k = coalesce(op.k, op.a_k), coalesce(op.k, op.b_k)
@@ -122,14 +120,13 @@ class Contraction:
 
     def operand(self, buffer: str, dtype: DType, offset: str, lanes: Group, k: Group, table: str, k0: str, count: str) -> Operand:
         code = self.code
-        stored = "i16" if dtype is bfloat16 else llvm_type(dtype)
         if table:
             fill_offsets(code, self.evaluate, table, k, k0, count, count)
             axis = KAxis(table=table)
         else:
             axis = KAxis(stride=self.evaluate(k.stride))
             offset = code.add(offset, code.mul(k0, axis.stride))
-        return Operand(code.at(stored, buffer, offset), dtype, self.op.accumulate, lanes, k, axis)
+        return Operand(self.scalars, code.at(memory_type(dtype), buffer, offset), dtype, self.op.accumulate, lanes, k, axis)
 
     def pack_rows(self, a: Operand, rows: str, count: str) -> None:
         code, mr = self.code, self.shape.mr
@@ -150,7 +147,7 @@ class Contraction:
             table = code.at("i64", self.b_table, j)
             if self.options.direct_b:
                 first = code.let(f"load i64, ptr {table}, align 8")
-                vectors = Vectors(bb.element(code, first), bb.axis.stride)
+                vectors = Vectors(bb.move(code, bb.base, first), bb.axis.stride)
             else:
                 pack_panel(code, bb, Panel(self.b_panel, table, shape.nr, tile.lanes), count)
                 vectors = Vectors(self.b_panel, str(shape.nr))
@@ -160,7 +157,7 @@ class Contraction:
                     starts = []
                     for r in range(tile.mr):
                         p = code.at("i64", code.at("i64", self.a_table, i), str(r))
-                        starts.append(a.element(code, code.let(f"load i64, ptr {p}, align 8")))
+                        starts.append(a.move(code, a.base, code.let(f"load i64, ptr {p}, align 8")))
                     source = Rows(starts, a.axis.stride)
                 else:
                     source = Rows([code.at(element, self.a_panels, code.mul(i, count))], str(tile.mr))
@@ -169,7 +166,13 @@ class Contraction:
                 else:
                     sums = code.at(element, self.sums, code.add(code.mul(j, str(shape.rows)), code.mul(i, str(shape.nr))))
                 self.compute(source, vectors, k0, count, sums)
-                code.branch(last, lambda: self.finish(sums, b, i0, i, rows, j0, j, cols))
+
+                def finish() -> None:
+                    height = code.smaller(code.sub(rows, i), str(tile.mr))
+                    width = code.smaller(code.sub(cols, j), str(tile.nr))
+                    self.epilogue.finish(sums, b, code.add(i0, i), height, code.add(j0, j), width)
+
+                code.branch(last, finish)
 
             code.loop("0", rows, row, step=str(shape.mr), runs=True)
 
@@ -193,31 +196,3 @@ class Contraction:
         for p, value in zip(spots, values):
             code.do(f"store {tile.kind} {value}, ptr {p}, align {size}")
 
-    def finish(self, sums: str, b: str, i0: str, i: str, rows: str, j0: str, j: str, cols: str) -> None:
-        """The epilogue on a finished tile of sums."""
-        code, tile = self.code, self.tile
-        height = code.smaller(code.sub(rows, i), str(tile.mr))
-        width = code.smaller(code.sub(cols, j), str(tile.nr))
-        first_i, first_j = code.add(i0, i), code.add(j0, j)
-
-        def values(r: str, at: str) -> str:
-            p = code.at(tile.element, sums, code.add(code.mul(r, str(tile.nr)), at))
-            return code.let(f"load {tile.kind}, ptr {p}, align {tile.dtype.itemsize}")
-
-        def full(r: str) -> None:
-            for v in range(tile.vectors):
-                at = str(v * tile.lanes)
-                self.epilogue(values(r, at), b, code.add(first_i, r), code.add(first_j, at), tile.lanes, None)
-
-        def edge(r: str) -> None:
-            def part(at: str) -> None:
-                valid = code.smaller(code.sub(width, at), str(tile.lanes))
-                self.epilogue(values(r, at), b, code.add(first_i, r), code.add(first_j, at), tile.lanes, valid)
-
-            code.loop("0", width, part, step=str(tile.lanes), runs=True)
-
-        code.branch(
-            code.equal(width, str(tile.nr)),
-            lambda: code.loop("0", height, full, runs=True),
-            lambda: code.loop("0", height, edge, runs=True),
-        )

@@ -12,48 +12,17 @@ from dataclasses import dataclass
 
 from treadle.codegen.cpu.contract_code import Code
 from treadle.codegen.cpu.contract_schedule import Group
+from treadle.codegen.emit_scalar import Scalars, llvm_type, memory_type
 from treadle.ir.dims import Dim
-from treadle.ir.dtypes import DType, bfloat16
+from treadle.ir.dtypes import DType
 
-__all__ = ["KAxis", "Operand", "Panel", "fill_offsets", "llvm_type", "pack_panel", "read", "vector_type"]
+__all__ = ["KAxis", "Operand", "Panel", "fill_offsets", "pack_panel", "vector_type"]
 
 Evaluate = Callable[[Dim], str]  # a Dim as an i64 operand
 
 
-def llvm_type(dtype: DType) -> str:
-    """How an element is held in registers."""
-    if dtype.kind == "f":
-        return {16: "half", 32: "float", 64: "double"}[dtype.bits]
-    return f"i{max(8, dtype.bits)}"
-
-
 def vector_type(lanes: int, element: str) -> str:
     return element if lanes == 1 else f"<{lanes} x {element}>"
-
-
-def read(code: Code, pointer: str, source: DType, target: DType, lanes: int) -> str:
-    """`lanes` consecutive elements at `pointer`, converted to the accumulation type."""
-    stored = "i16" if source is bfloat16 else llvm_type(source)
-    held, wanted = vector_type(lanes, stored), vector_type(lanes, llvm_type(target))
-    x = code.let(f"load {held}, ptr {pointer}, align {source.itemsize}")
-    if source is target:
-        return x
-    if source is bfloat16:
-        wide = vector_type(lanes, "i32")
-        bits = code.let(f"zext {held} {x} to {wide}")
-        shift = "16" if lanes == 1 else f"splat (i32 16)"
-        x = code.let(f"shl {wide} {bits}, {shift}")
-        held = vector_type(lanes, "float")
-        x = code.let(f"bitcast {wide} {x} to {held}")
-        return x if held == wanted else code.let(f"fpext {held} {x} to {wanted}")
-    if source.kind == "f":
-        return code.let(f"{'fpext' if source.bits < target.bits else 'fptrunc'} {held} {x} to {wanted}")
-    if target.kind == "f":
-        return code.let(f"{'sitofp' if source.kind == 'i' else 'uitofp'} {held} {x} to {wanted}")
-    if max(8, source.bits) == target.bits:
-        return x
-    cast = "trunc" if source.bits > target.bits else "sext" if source.kind == "i" else "zext"
-    return code.let(f"{cast} {held} {x} to {wanted}")
 
 
 # Offsets -------------------------------------------------------------------------------------------------------------
@@ -136,6 +105,7 @@ def consecutive(code: Code, table: str, count: int) -> str:
 class Operand:
     """A or B of the batch item and k block at hand: `base` includes the batch's offset (and k's where k has a stride)."""
 
+    scalars: Scalars
     base: str
     source: DType
     target: DType
@@ -143,14 +113,17 @@ class Operand:
     k: Group
     axis: KAxis
 
-    def element(self, code: Code, offset: str) -> str:
-        """The address of the element `offset` away from the base."""
-        stored = "i16" if self.source is bfloat16 else llvm_type(self.source)
-        return code.at(stored, self.base, offset)
-
     def move(self, code: Code, pointer: str, offset: str) -> str:
-        stored = "i16" if self.source is bfloat16 else llvm_type(self.source)
-        return code.at(stored, pointer, offset)
+        """The address of the element `offset` after the one at `pointer`."""
+        return code.at(memory_type(self.source), pointer, offset)
+
+    def read(self, code: Code, pointer: str, lanes: int) -> str:
+        """`lanes` consecutive elements at `pointer`, converted to the accumulation type."""
+        raw = code.let(
+            f"load {vector_type(lanes, memory_type(self.source))}, ptr {pointer}, align {self.source.itemsize}"
+        )
+        value = self.scalars.from_memory(raw, self.source, lanes)
+        return self.scalars.cast(value, self.source, self.target, lanes)
 
 
 @dataclass(frozen=True)
@@ -184,13 +157,13 @@ def _copy(code: Code, x: Operand, panel: Panel, count: str) -> None:
     sources = []
     for lane in starts:
         offset = code.let(f"load i64, ptr {code.at('i64', panel.table, str(lane))}, align 8")
-        sources.append(x.element(code, offset))
+        sources.append(x.move(code, x.base, offset))
 
     def step(k: str) -> None:
         offset = x.axis.offset(code, k)
         row = code.at(target, panel.base, code.mul(k, str(panel.width)))
         for lane, source in zip(starts, sources):
-            values = read(code, x.move(code, source, offset), x.source, x.target, panel.group)
+            values = x.read(code, x.move(code, source, offset), panel.group)
             kind = vector_type(panel.group, target)
             code.do(f"store {kind} {values}, ptr {code.at(target, row, str(lane))}, align {x.target.itemsize}")
 
@@ -206,7 +179,7 @@ def _pack_by_groups(code: Code, x: Operand, panel: Panel, count: str) -> None:
         rows = []
         for i in range(panel.group):
             offset = code.let(f"load i64, ptr {code.at('i64', table, str(i))}, align 8")
-            rows.append(x.element(code, offset))
+            rows.append(x.move(code, x.base, offset))
         if x.k.stride == 1 and panel.group > 1:
             _transpose_blocks(code, x, rows, destination, panel, count)
         else:
@@ -224,7 +197,7 @@ def _gather(code: Code, x: Operand, rows: list[str], destination: str, width: in
         offset = x.axis.offset(code, k)
         value = "poison"
         for i, row in enumerate(rows):
-            scalar = read(code, x.move(code, row, offset), x.source, x.target, 1)
+            scalar = x.read(code, x.move(code, row, offset), 1)
             value = scalar if lanes == 1 else code.let(f"insertelement {kind} {value}, {target} {scalar}, i64 {i}")
         place = code.at(target, destination, code.mul(k, str(width)))
         code.do(f"store {kind} {value}, ptr {place}, align {x.target.itemsize}")
@@ -240,7 +213,7 @@ def _transpose_blocks(code: Code, x: Operand, rows: list[str], destination: str,
 
     def turn(k: str) -> None:
         offset = x.axis.offset(code, k)
-        block = [read(code, x.move(code, row, offset), x.source, x.target, side) for row in rows]
+        block = [x.read(code, x.move(code, row, offset), side) for row in rows]
         block += ["poison"] * (side - len(rows))
         place = code.at(target, destination, code.mul(k, str(panel.width)))
         # With fewer lanes than the side a store spills into the next row, which the next store puts right.

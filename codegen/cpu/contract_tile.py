@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from treadle.codegen.cpu.contract_code import Code
-from treadle.codegen.cpu.contract_pack import llvm_type, vector_type
+from treadle.codegen.cpu.contract_pack import vector_type
+from treadle.codegen.emit_scalar import llvm_type
 from treadle.ir.dtypes import DType
 
 __all__ = ["Rows", "Tile", "Vectors", "run_tile", "splat"]
