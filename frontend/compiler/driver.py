@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from treadle.compiler.executable import Executable, make_executable
@@ -50,13 +50,17 @@ def _with_residuals(
     tr: Trace, sealed: Sealed, live: tuple[int, ...], wanted: tuple[int, ...]
 ) -> tuple[Function, SegmentPlan, tuple[int, ...]]:
     """The function that also returns what the backward of `wanted` will read."""
-    fn = expand_grad(sealed.function)
-    needed = _ancestors(fn, [sealed.values[i] for i in wanted])
-    cuts = tuple(i for i in dict.fromkeys(tr.cuts) if sealed.values[i] in needed and i not in wanted)
-    values = [sealed.values[i] for i in cuts]
+    marked = tuple(dict.fromkeys(tr.cuts))
+    traced = sealed.function.body
+    ends = tuple(sealed.values[i] for i in (*live, *marked))
+    fn = expand_grad(replace(sealed.function, body=Block(traced.params, traced.ops, ends)))
+    current = dict(zip((*live, *marked), fn.returns, strict=True))  # what a graph.grad gave is another value now
+    needed = _ancestors(fn, [current[i] for i in wanted])
+    cuts = tuple(i for i in marked if current[i] in needed and i not in wanted)
+    values = [current[i] for i in cuts]
     forward = split_at_cuts(fn, values)
     others = [i for i in live if i not in wanted]
-    returns = tuple(sealed.values[i] for i in (*wanted, *others))
+    returns = tuple(current[i] for i in (*wanted, *others))
     forward = Function(forward.name, Block(forward.params, forward.ops, returns), symbols=forward.symbols)
     leaves = [k for k, h in enumerate(tr.leaves) if h.grad]
     params = range(len(fn.params), len(fn.params) + len(cuts))
