@@ -98,7 +98,6 @@ class Elementwise(Rule):
     mixed: ClassVar[bool] = False  # operands may differ in dtype (select)
     returns_bool: ClassVar[bool] = False
     domain: ClassVar[tuple[float, float]] = (-3.0, 3.0)  # of samples
-    edges: ClassVar[tuple[float, ...] | None] = None  # floats that samples try out, where the usual ones do not do
     kinds: ClassVar[str] = "f"  # dtype kinds accepted: any of b, u, i, f
     promotes = "same"
 

@@ -60,8 +60,7 @@ def elementwise_samples(cls: Any, rng: np.random.Generator) -> list[Sample]:
             for shape in ((3, 4), (), (2, 0)):
                 operands = [array(rng, shape, name, cls.domain) for _ in range(cls.arity)]
                 found.append(Sample(cls(), _conditioned(cls, rng, operands)))
-            edges = edge_values(name) if kind != "f" or cls.edges is None else np.array(cls.edges, name)
-            grid = np.meshgrid(*[edges] * (cls.arity - cls.mixed), indexing="ij")
+            grid = np.meshgrid(*[edge_values(name)] * (cls.arity - cls.mixed), indexing="ij")
             operands = [g.reshape(-1) for g in grid]
             found.append(Sample(cls(), _conditioned(cls, rng, [operands[0], *operands] if cls.mixed else operands)))
     return found
