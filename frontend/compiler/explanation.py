@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.compiler import notes
+from treadle.compiler.novelty import Known, Novelty, novelty
 from treadle.compiler.picture_graph import short_loc
 from treadle.ir.core import Loc, Op
 from treadle.recorder import trace
@@ -44,7 +45,7 @@ class ProgramReport:
     runs: int
     seconds: float
     source: str
-    novelty: str
+    novelty: Novelty
     symbols: tuple[str, ...]
     kernels: tuple[KernelReport, ...]
     refusals: tuple[str, ...]
@@ -122,8 +123,8 @@ def explain() -> Explanation:
     for dtype, root in list(trace.roots.items()):
         if root.edges or root.patterns:
             trees.append((str(dtype), _branch(root)))
-        for node in _nodes(root):
-            programs += [_program(node, key, step) for key, step in node.programs.items()]
+        known = _known(root)
+        programs += [_program(k.path[-1], k, step, novelty(k, known)) for k, step in known.items()]
     programs.sort(key=lambda p: p.number)
     return Explanation(
         tuple(programs),
@@ -161,21 +162,37 @@ def _branch(start: Node) -> Branch:
     return Branch(count, first, last, tuple(node.symbols), numbers, tuple(_branch(c) for c in below))
 
 
-def _program(node: Node, key: tuple, step: Any) -> ProgramReport:
-    live, donated = key
-    note = notes.of(step)
-    symbols = tuple(f"{name} (first {size})" for name, size in node.symbols.items())
-    if note is None:
-        return ProgramReport(0, "unknown", None, node.depth, len(live), len(donated), node.hits, 0.0, "compiled",
-                             "unknown", symbols, (), ())  # fmt: skip
+def _known(root: Node) -> dict[Known, Any]:
+    """The programs of a tree."""
+    found: dict[Known, Any] = {}
+    for node in _nodes(root):
+        for key, step in node.programs.items():
+            note = notes.of(step)
+            found[Known.at(note.number if note is not None else 0, node, key)] = step
+    return found
+
+
+def _program(node: Node, known: Known, step: Any, new: Novelty) -> ProgramReport:
+    note = notes.of(step) or notes.ProgramNote(0, "unknown", None)
     if note.kernels is not None:
         kernels = tuple(_kernel(op) for op in note.kernels.ops)
     else:
         kernels = tuple(KernelReport("kernel", (), (place,)) for place in note.launches)
     return ProgramReport(
-        note.number, note.reason, note.place, node.depth, len(live), len(donated), node.hits, note.seconds,
-        note.source, str(note.novelty), symbols, kernels, tuple(note.refusals),
-    )  # fmt: skip
+        number=note.number,
+        reason=note.reason,
+        place=note.place,
+        events=node.depth,
+        results=len(known.live),
+        overwritten=len(known.donated),
+        runs=node.hits,
+        seconds=note.seconds,
+        source=note.source,
+        novelty=new,
+        symbols=tuple(f"{name} (first {size})" for name, size in node.symbols.items()),
+        kernels=kernels,
+        refusals=tuple(note.refusals),
+    )
 
 
 def _kernel(op: Op) -> KernelReport:
@@ -202,4 +219,4 @@ def _flat(op: Op) -> Iterator[Op]:
 
 def _by_line(text: str) -> tuple[str, int]:
     file, _, line = text.rpartition(":")
-    return file, int(line)
+    return file, int(line) if line.isdigit() else 0

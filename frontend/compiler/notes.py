@@ -18,49 +18,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from treadle.ir.core import Function, Loc, Operation
+from treadle.ir.core import Function, Loc
 from treadle.recorder.locate import user_location
-from treadle.recorder.tree import LEAF, MARK, Node, children
 
-__all__ = [
-    "Novelty",
-    "ProgramNote",
-    "compiling",
-    "current",
-    "describe_event",
-    "event_place",
-    "kernels",
-    "loaded",
-    "noted",
-    "of",
-    "refused",
-]
+__all__ = ["ProgramNote", "compiling", "current", "kernels", "loaded", "noted", "of", "refused"]
 
-Key = tuple[tuple[int, ...], tuple[int, ...]]  # (live, donated): what tells the programs of one node apart
 S = TypeVar("S")
 
 _numbers = itertools.count(1)
 _known: dict[int, tuple[weakref.ref, ProgramNote]] = {}  # id(step) -> (step, note)
 _local = threading.local()
-
-
-@dataclass(frozen=True)
-class Novelty:
-    """Why a program had to be compiled: the nearest one there was, and the first event that differs."""
-
-    why: str
-    nearest: int | None = None  # number of the nearest program
-    event: int | None = None  # position of the first event that differs
-    now: str = ""
-    earlier: str = ""
-    place: Loc | None = None
-
-    def __str__(self) -> str:
-        text = self.why
-        if self.event is not None:
-            text += f" at event {self.event}" + (f", {self.place}" if self.place else "")
-            text += f": {self.now}, not {self.earlier}"
-        return text
 
 
 @dataclass
@@ -70,7 +37,6 @@ class ProgramNote:
     number: int
     reason: str
     place: Loc | None
-    novelty: Novelty
     seconds: float = 0.0
     source: str = "compiled"  # or "disk cache"
     kernels: Function | None = None
@@ -96,9 +62,9 @@ def current() -> ProgramNote | None:
 
 
 @contextmanager
-def compiling(node: Node, key: Key, reason: str, place: Loc | None) -> Iterator[ProgramNote]:
-    """Around the compilation of the program `key` of a tree node."""
-    note = ProgramNote(next(_numbers), reason, place, _novelty(node, key))
+def compiling(reason: str, place: Loc | None) -> Iterator[ProgramNote]:
+    """Around the compilation of one program."""
+    note = ProgramNote(next(_numbers), reason, place)
     outer, _local.note = current(), note
     start = time.perf_counter()
     try:
@@ -113,7 +79,7 @@ def noted(compile_step: Callable[[Any, tuple[int, ...], tuple[int, ...], str], S
 
     @functools.wraps(compile_step)
     def wrapper(tr: Any, live: tuple[int, ...], donated: tuple[int, ...], reason: str) -> S:
-        with compiling(tr.node, (live, donated), reason, user_location()) as note:
+        with compiling(reason, user_location()) as note:
             return note.bind(compile_step(tr, live, donated, reason))
 
     return wrapper
@@ -138,103 +104,3 @@ def refused(reasons: Iterable[Any]) -> None:
     note = current()
     if note is not None:
         note.refusals.extend(map(str, reasons))
-
-
-# ---- why a program is new -------------------------------------------------------------------------------------------
-
-
-def _novelty(node: Node, key: Key) -> Novelty:
-    """What sets the program `key` of `node` apart from the nearest one in the tree."""
-    same = next(iter(node.programs.items()), None)
-    if same is not None:
-        return _other_values(key, same[0], _number(same[1]))
-    if (below := _program_in(node)) is not None:
-        return Novelty("a value was needed earlier than in program " + str(below), below)
-    came: Node = node
-    at = node.parent
-    while at is not None:
-        if at.programs:
-            nearest = _number(next(iter(at.programs.values())))
-            return Novelty(f"goes on after what program {nearest} computed", nearest, came.depth, describe_event(came),
-                           "the end", event_place(came))  # fmt: skip
-        for sibling in children(at):
-            if sibling is not came and (nearest := _program_in(sibling)) is not None:
-                return _difference(came, sibling, nearest)
-        came, at = at, at.parent
-    return Novelty("the first program")
-
-
-def _other_values(key: Key, before: Key, nearest: int | None) -> Novelty:
-    (live, donated), (live_before, donated_before) = key, before
-    if live != live_before:
-        new, gone = set(live) - set(live_before), set(live_before) - set(live)
-        return Novelty(f"same events as program {nearest}, other values alive (+{len(new)}, -{len(gone)})", nearest)
-    if donated != donated_before:
-        return Novelty(f"same events as program {nearest}, other inputs may be overwritten", nearest)
-    return Novelty(f"program {nearest} compiled again", nearest)
-
-
-def _difference(now: Node, earlier: Node, nearest: int | None) -> Novelty:
-    fresh = [s for s in now.symbols if s not in earlier.symbols]
-    if fresh:
-        why = f"made general over program {nearest} ({', '.join(fresh)} may vary)"
-    elif earlier.symbols and not now.symbols:
-        why = f"no symbol explains its numbers (nearest: program {nearest})"
-    else:
-        why = f"differs from program {nearest}"
-    return Novelty(why, nearest, now.depth, describe_event(now), describe_event(earlier), event_place(now))
-
-
-def _program_in(node: Node) -> int | None:
-    """Number of a program of `node` or below it, None where there is none."""
-    stack = [node]
-    while stack:
-        found = stack.pop()
-        for step in found.programs.values():
-            return _number(step)
-        stack.extend(children(found))
-    return None
-
-
-def _number(step: Any) -> int:
-    note = of(step)
-    return note.number if note is not None else 0
-
-
-def describe_event(node: Node) -> str:
-    """An event of the tree in a few words."""
-    operation = node.operation
-    if operation is LEAF:
-        return f"{node.types[0]} enters{', requires grad' if node.grads[0] else ''}"
-    if operation is MARK:
-        return f"value {node.operands[0]} becomes a leaf"
-    if isinstance(operation, Operation):
-        operands = ", ".join(f"#{int(o)}" if hasattr(o, "bit_length") else _scalar_text(o) for o in node.operands)
-        attributes = ", ".join(f"{k}={v}" for k, v in operation.attributes.items())
-        text = operation.name.removeprefix("graph.") + f"({operands})" + (f" {{{attributes}}}" if attributes else "")
-        return text if len(text) <= 100 else text[:97] + "..."
-    return _SPECIAL.get(str(operation), str(operation))
-
-
-_SPECIAL = {
-    "grad": "a backward",
-    "call": "a backward through an earlier program",
-    "scalar": "a runtime scalar enters",
-}
-
-
-def _scalar_text(o: Any) -> str:
-    kind = getattr(o, "kind", None)
-    return f"any {kind.__name__}" if isinstance(kind, type) else repr(o)
-
-
-def event_place(node: Node) -> Loc | None:
-    """The user's line of an event; of the next one for a tensor that enters."""
-    seen = 0
-    at: Node | None = node
-    while at is not None and seen < 64:
-        for op in at.ops:
-            if op.loc is not None:
-                return op.loc
-        at, seen = next(iter(children(at)), None), seen + 1
-    return None
