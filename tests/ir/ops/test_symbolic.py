@@ -23,6 +23,17 @@ from treadle.ir.core import Builder, Value
 from treadle.ir.dims import Undecided, symbol
 from treadle.ir.dtypes import bfloat16
 from treadle.ir.ops.base import Absent, Composite, Elementwise, Sample
+from treadle.ir.ops.composites import (
+    Attention,
+    AvgPool,
+    Conv,
+    ConvTranspose,
+    CrossEntropy,
+    LayerNorm,
+    MaxPool,
+    Mean,
+    Var,
+)
 from treadle.ir.ops.contraction import Contract
 from treadle.ir.ops.reductions import Reduction
 from treadle.ir.ops.scans import Scan
@@ -107,3 +118,46 @@ def test_symbolic_sizes(cls: Any) -> None:
             for got, expected in zip(general.vjp(*arrays, *seeds), concrete.vjp(*arrays, *seeds), strict=True):
                 assert_close(got, expected, note=sample)
     assert done * 2 >= tried, f"only {done} of {tried}"
+
+
+SPATIAL: tuple[tuple[Any, list[tuple[Any, ...]], int], ...] = (
+    (Conv((1,), (1,), (1,)), [(2, 3, "n"), (4, 3, 3)], 7),
+    (Conv((2, 1), (1, 0), (1, 2), 2), [("n", 4, "n", 7), (2, 2, 3, 2)], 6),
+    (ConvTranspose((2,), (1,), (1,), (1,)), [(2, 3, "n"), (3, 2, 3), (2,)], 5),
+    (MaxPool((2,), (2,), ((0, 0),), (1,)), [(2, "n")], 7),
+    (MaxPool((3, 2), (2, 1), ((1, 1), (0, 0)), (1, 1)), [(2, "n", "n")], 6),
+    (AvgPool((3,), (2,), ((1, 1),), (1,), False), [(2, "n")], 7),
+    (AvgPool((2, 2), (2, 2), ((0, 1), (0, 0)), (0, 0)), [("n", 5, 4)], 3),
+    (Mean((0, 1)), [("n", 3)], 4),
+    (Var((1,), 1.0), [(3, "n")], 5),
+    (LayerNorm(2), [(2, "n", 3), ("n", 3), ("n", 3)], 4),
+    (Attention(True, 0.5), [(2, "n", 3), (2, "n", 3), (2, "n", 4)], 5),
+    (CrossEntropy(-100, 0.1), [("n", 5), ("n",)], 4),
+)
+
+
+@pytest.mark.parametrize("operation, shapes, size", SPATIAL, ids=[f"{o.name}-{i}" for i, (o, *_) in enumerate(SPATIAL)])
+def test_symbolic_sizes_inside(operation: Any, shapes: list[tuple[Any, ...]], size: int) -> None:
+    """Also sizes that windows, means and attention run over; value and both derivatives."""
+    rng = np.random.default_rng(2)
+    n = symbol("n")
+    arrays = [rng.standard_normal([size if d == "n" else d for d in shape]) for shape in shapes]
+    types = [
+        TensorType(type_of(a).dtype, tuple(n if d == "n" else d for d in s))
+        for a, s in zip(arrays, shapes, strict=True)
+    ]
+    if isinstance(operation, CrossEntropy):
+        arrays[1] = rng.integers(0, 5, size)
+        types[1] = types[1].with_dtype(type_of(arrays[1]).dtype)
+    general = Linearised(operation, types, ("n",))
+    concrete = Linearised(operation, [type_of(a) for a in arrays])
+    value = concrete.value(*arrays)
+    assert_close(general.value(*arrays)[0], value[0])
+    seeds = [rng.standard_normal(v.shape) for v in value]
+    cts = concrete.vjp(*arrays, *seeds)
+    for got, expected in zip(general.vjp(*arrays, *seeds), cts, strict=True):
+        assert_close(got, expected)
+    for got, expected in zip(
+        general.second(*arrays, *seeds, *cts), concrete.second(*arrays, *seeds, *cts), strict=True
+    ):
+        assert_close(got, expected)
