@@ -141,7 +141,7 @@ def test_symbolic_sizes_inside(operation: Any, shapes: list[tuple[Any, ...]], si
     """Also sizes that windows, means and attention run over; value and both derivatives."""
     rng = np.random.default_rng(2)
     n = symbol("n")
-    arrays = [rng.standard_normal([size if d == "n" else d for d in shape]) for shape in shapes]
+    arrays: list[np.ndarray] = [rng.standard_normal([size if d == "n" else d for d in s]) for s in shapes]
     types = [
         TensorType(type_of(a).dtype, tuple(n if d == "n" else d for d in s))
         for a, s in zip(arrays, shapes, strict=True)

@@ -305,7 +305,8 @@ def steps(
 ) -> None:
     """`update` maps (step, tensors: p, g, states...) to (p, states...); the optimizer must agree at every step."""
     rng = np.random.default_rng(0)
-    p, states = parameter.detach().numpy().copy(), []
+    p = parameter.detach().numpy().copy()
+    states: list[np.ndarray] = []
     for step in range(1, count + 1):
         g = rng.standard_normal(p.shape).astype(p.dtype)
         parameter.grad = torch.from_numpy(g.copy())
