@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from treadle.ir import dtypes
+from treadle.compiler.native import compile_native
 from treadle.ir.core import Function
 from treadle.ir.evaluate import evaluate
 from treadle.passes.pipeline import Context, run_pipeline
@@ -51,6 +51,4 @@ def make_executable(fn: Function, leaves: int, donated: frozenset[int], reason: 
     """Compile `fn`, whose first `leaves` parameters are tensors and the rest runtime scalars."""
     if os.environ.get("TREADLE_INTERPRET") == "1":
         return Interpreted(run_pipeline(fn, "expand-grad,decompose", Context()), leaves)
-    from treadle.compiler.native import compile_native
-
     return compile_native(fn, leaves, donated, reason)

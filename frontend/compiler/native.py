@@ -13,16 +13,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import treadle.codegen
 import treadle.ir
 import treadle.passes
 from treadle.codegen.compile import compile_functions
 from treadle.codegen.cpu.target import host_target
-from treadle.compiler import dump, stats
+from treadle.compiler import dumps, notes
+from treadle.compiler.counters import COUNTERS
 from treadle.compiler.program import build_program
 from treadle.ir.core import Block, Function, Op, Value
 from treadle.ir.ops.views import Reshape
-from treadle.ir.printer import digest, print_function
+from treadle.ir.printer import print_function
+try:
+    from treadle.passes.expand_math import expand_math
+except ImportError:
+    expand_math = lambda f: f
 from treadle.passes.lower import LoweredKernel, lower_kernel
 from treadle.passes.pipeline import Context, run_pipeline
 from treadle.passes.plan_memory import plan_memory
@@ -68,21 +75,19 @@ class NativeExecutable:
 
 
 def _scalar_buffer(value: float | int, dtype: Any) -> Buffer:
-    import numpy as np
-
     return Buffer.from_bytes(np.asarray(value, dtype=dtype.numpy).tobytes())
 
 
 def compile_native(fn: Function, leaves: int, donated: frozenset[int], reason: str) -> NativeExecutable:
     """Compile `fn` (first `leaves` parameters are tensors, the rest scalars), or find it in a cache."""
     program_key = _program_key(fn, leaves, donated)
-    cache = None if dump.active() else default_cache()
+    cache = None if dumps.active() else default_cache()
     stored = cache.get(program_key) if cache is not None else None
     if stored is not None:
         loaded = _load_stored(stored, fn, leaves, donated)
         if loaded is not None:
             return loaded
-    graph = run_pipeline(fn, GRAPH_PIPELINE, Context(hooks=dump.hooks(reason)))
+    graph = run_pipeline(fn, GRAPH_PIPELINE, Context(hooks=dumps.hooks(reason)))
     graph, outputs = _split_aliases(graph, leaves)
     spec = _compile_graph(graph, leaves, donated, reason) if graph.returns else None
     if cache is not None:
@@ -95,8 +100,8 @@ def _executable(
 ) -> NativeExecutable:
     program = None if spec is None else load(spec)
     if spec is not None:
-        stats.COUNTERS.programs += 1
-        stats.COUNTERS.kernels += len(spec.kernels)
+        COUNTERS.programs += 1
+        COUNTERS.kernels += len(spec.kernels)
     flags = tuple(i in donated for i in range(leaves))
     dtypes = tuple(p.dtype for p in fn.params[leaves:])
     return NativeExecutable(program, outputs, flags, fn.symbols, dtypes)
@@ -146,32 +151,34 @@ _kernels: dict[str, tuple[bytes, str, Any]] = {}  # digest of a loop function ->
 
 
 def _compile_graph(graph: Function, leaves: int, donated: frozenset[int], reason: str) -> ProgramSpec:
-    kernels = run_pipeline(graph, "fuse", Context(hooks=dump.hooks(reason)))
+    kernels = run_pipeline(graph, "fuse", Context(hooks=dumps.hooks(reason)))
+    notes.kernels(kernels)
     plan = plan_memory(kernels, donated)
     lowered = [None if op.operation.name == "kernel.host" else lower_kernel(op) for op in plan.order]
+    dumps.functions(reason, [k.function for k in lowered if k is not None], "lower")
     codes = _object_code([k for k in lowered if k is not None], reason)
     return build_program(kernels, plan, lowered, codes, leaves)
 
 
 def _object_code(lowered: list[LoweredKernel], reason: str) -> dict[str, tuple[bytes, str, Any]]:
     """Object code of each distinct kernel, by digest: from this process, from disk, or compiled as one module."""
-    cache = None if dump.active() else default_cache()
+    cache = None if dumps.active() else default_cache()
     found: dict[str, tuple[bytes, str, Any]] = {}
     missing: dict[str, LoweredKernel] = {}
     for k in lowered:
         if k.digest in found or k.digest in missing:
             continue
-        known = None if dump.active() else _kernels.get(k.digest)
+        known = None if dumps.active() else _kernels.get(k.digest)
         if known is None and cache is not None:
             known = _stored_kernel(cache.get(_kernel_key(k.digest)))
         if known is not None:
             found[k.digest] = _kernels[k.digest] = known
-            stats.COUNTERS.cache_hits += 1
+            COUNTERS.cache_hits += 1
         else:
             missing[k.digest] = k
     if missing:
-        module = compile_functions([k.function for k in missing.values()], host_target())
-        dump.module(reason, module)
+        module = compile_functions([expand_math(k.function) for k in missing.values()], host_target(), dumps.wanted("asm"))
+        dumps.module(reason, module)
         for d, symbol, scratch in zip(missing, module.symbols, module.scratch, strict=True):
             found[d] = _kernels[d] = (module.object_code, symbol, scratch)
             if cache is not None and isinstance(scratch, int):
@@ -224,8 +231,8 @@ def _load_stored(data: bytes, fn: Function, leaves: int, donated: frozenset[int]
         spec = ProgramSpec.from_bytes(body) if body else None
     except ValueError:
         return None
-    stats.COUNTERS.cache_hits += 1
+    COUNTERS.cache_hits += 1
+    if spec is not None:
+        notes.loaded(spec.locations[launch.location] for launch in spec.launches)
     return _executable(spec, outputs, fn, leaves, donated)
 
-
-_ = digest
