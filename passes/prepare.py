@@ -10,7 +10,7 @@ from treadle.ir.ops.logic import Cast, LogicalAnd
 from treadle.ir.ops.reductions import Any, Reduction, Sum
 from treadle.ir.ops.sorting import Sort
 from treadle.ir.ops.views import Expand, Permute, Reshape
-from treadle.passes.lower.index import likely
+from treadle.passes.nests.index import likely
 
 __all__ = ["prepare"]
 

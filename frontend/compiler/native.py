@@ -30,9 +30,9 @@ try:
     from treadle.passes.expand_math import expand_math
 except ImportError:
     expand_math = lambda f: f
-from treadle.passes.lower import LoweredKernel, lower_kernel
+from treadle.passes.nests import LoweredKernel, lower_kernel
 from treadle.passes.pipeline import Context, run_pipeline
-from treadle.passes.plan_memory import plan_memory
+from treadle.passes.place import place
 from treadle.runtime import Buffer, ProgramSpec, load, submit
 from treadle.runtime.cache import default_cache
 
@@ -151,9 +151,9 @@ _kernels: dict[str, tuple[bytes, str, Any]] = {}  # digest of a loop function ->
 
 
 def _compile_graph(graph: Function, leaves: int, donated: frozenset[int], reason: str) -> ProgramSpec:
-    kernels = run_pipeline(graph, "fuse", Context(hooks=dumps.hooks(reason)))
+    kernels = run_pipeline(graph, "group", Context(hooks=dumps.hooks(reason)))
     notes.kernels(kernels)
-    plan = plan_memory(kernels, donated)
+    plan = place(kernels, donated)
     lowered = [None if op.operation.name == "kernel.host" else lower_kernel(op) for op in plan.order]
     dumps.functions(reason, [k.function for k in lowered if k is not None], "lower")
     codes = _object_code([k for k in lowered if k is not None], reason)
