@@ -202,9 +202,11 @@ def _restart(tr: Trace) -> list[Node]:
 
 
 def _refresh_types(tr: Trace) -> None:
+    """Recorded values take the types of the new path; leaves keep theirs, they are concrete."""
     for node in tr.node.path():
-        for k, t in enumerate(node.types):
-            tr.handles[node.first + k].type = t
+        if node.operation is not LEAF:
+            for k, t in enumerate(node.types):
+                tr.handles[node.first + k].type = t
 
 
 def _scalars_of(node: Node, values: Iterator[float | int]) -> tuple:
