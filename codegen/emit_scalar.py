@@ -96,7 +96,7 @@ class Scalars:
             return self.intrinsic("fabs", t, xs[0])
         if fn == "frem":
             return self.let(f"frem {t} {xs[0]}, {xs[1]}")
-        return self.intrinsic(_CALL[fn], t, *xs)
+        return self.intrinsic(_CALL.get(fn, fn), t, *xs)
 
     def _int(self, fn: str, dtype: DType, t: str, width: int, xs: list[str]) -> str:
         signed = dtype.kind == "i"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from treadle.codegen.cpu.contract_code import known
 from treadle.codegen.cpu.contract_epilogue import Epilogue
-from treadle.codegen.cpu.contract_pack import KAxis, Operand, Panel, fill_offsets, pack_panel
+from treadle.codegen.cpu.contract_pack import KAxis, Operand, Panel, fill_offsets, pack_panels
 from treadle.codegen.cpu.contract_schedule import Group, coalesce, lanes_of, resolve_tile
 from treadle.codegen.cpu.contract_tile import Rows, Tile, Vectors, run_tile
 from treadle.codegen.emit_scalar import memory_type
@@ -62,7 +62,8 @@ class _Contraction:
         size = op.accumulate.itemsize
         o = self.options
         self.a_panels = "" if o.direct_a else self.reserve((self.shape.rows * depth + 64) * size)
-        self.b_panel = self.reserve(depth * self.shape.nr * size)
+        self.together = min(self.shape.cols, 4 * self.shape.nr)
+        self.b_panels = self.reserve(depth * self.together * size)
         self.sums = self.reserve((self.shape.mr * self.shape.nr if self.single else self.shape.rows * self.shape.cols) * size)
         self.a_table = self.reserve(self.shape.rows * 8)
         self.b_table = self.reserve(self.shape.cols * 8)
@@ -112,7 +113,7 @@ class _Contraction:
             a = self.operand(self.a_buffer, self.a_dtype, a_offset, self.a_lanes, self.a_k, self.a_k_table, k0, count)
             bb = self.operand(self.b_buffer, self.b_dtype, b_offset, self.b_lanes, self.b_k, self.b_k_table, k0, count)
             if not self.options.direct_a:
-                self.pack_rows(a, rows, count)
+                pack_panels(code, a, Panel(self.a_panels, self.a_table, shape.mr, shape.mr), rows, count)
             last = "true" if self.single else code.equal(code.add(k0, count), self.k)
             self.panels(a, bb, k0, count, last, b, i0, rows, j0, cols)
 
@@ -128,30 +129,28 @@ class _Contraction:
             offset = code.add(offset, code.mul(k0, axis.stride))
         return Operand(self.scalars, code.at(memory_type(dtype), buffer, offset), dtype, self.op.accumulate, lanes, k, axis)
 
-    def pack_rows(self, a: Operand, rows: str, count: str) -> None:
-        code, mr = self.code, self.shape.mr
-
-        def panel(i: str) -> None:
-            base = code.at(self.tile.element, self.a_panels, code.mul(i, count))
-            pack_panel(code, a, Panel(base, code.at("i64", self.a_table, i), mr, mr), count)
-
-        code.loop("0", rows, panel, step=str(mr))
-
     # Tiles -----------------------------------------------------------------------------------------------------------
 
     def panels(self, a: Operand, bb: Operand, k0: str, count: str, last: str, b: str, i0: str, rows: str, j0: str, cols: str) -> None:
         code, shape, tile = self.code, self.shape, self.tile
         element = tile.element
 
-        def column(j: str) -> None:
-            table = code.at("i64", self.b_table, j)
-            if self.options.direct_b:
-                first = code.let(f"load i64, ptr {table}, align 8")
-                vectors = Vectors(bb.move(code, bb.base, first), bb.axis.stride)
-            else:
-                pack_panel(code, bb, Panel(self.b_panel, table, shape.nr, tile.lanes), count)
-                vectors = Vectors(self.b_panel, str(shape.nr))
+        def columns(first: str) -> None:
+            """Panels of B that are packed together."""
+            here = code.smaller(code.sub(cols, first), str(self.together))
+            table = code.at("i64", self.b_table, first)
+            pack_panels(code, bb, Panel(self.b_panels, table, shape.nr, tile.lanes), here, count)
 
+            def packed(j: str) -> None:
+                column(code.add(first, j), Vectors(code.at(element, self.b_panels, code.mul(j, count)), str(shape.nr)))
+
+            code.loop("0", here, packed, step=str(shape.nr), runs=True)
+
+        def direct(j: str) -> None:
+            offset = code.let(f"load i64, ptr {code.at('i64', self.b_table, j)}, align 8")
+            column(j, Vectors(bb.move(code, bb.base, offset), bb.axis.stride))
+
+        def column(j: str, vectors: Vectors) -> None:
             def row(i: str) -> None:
                 if self.options.direct_a:
                     starts = []
@@ -165,34 +164,47 @@ class _Contraction:
                     sums = self.sums
                 else:
                     sums = code.at(element, self.sums, code.add(code.mul(j, str(shape.rows)), code.mul(i, str(shape.nr))))
-                self.compute(source, vectors, k0, count, sums)
+                values = self.compute(source, vectors, k0, count, sums)
+                height = code.smaller(code.sub(rows, i), str(tile.mr))
+                width = code.smaller(code.sub(cols, j), str(tile.nr))
+                at_i, at_j = code.add(i0, i), code.add(j0, j)
+
+                def keep() -> None:
+                    for v, value in enumerate(values):
+                        p = code.at(element, sums, str(v * tile.lanes))
+                        code.do(f"store {tile.kind} {value}, ptr {p}, align {tile.dtype.itemsize}")
 
                 def finish() -> None:
-                    height = code.smaller(code.sub(rows, i), str(tile.mr))
-                    width = code.smaller(code.sub(cols, j), str(tile.nr))
-                    self.epilogue.finish(sums, b, code.add(i0, i), height, code.add(j0, j), width)
+                    self.epilogue.from_memory(sums, b, at_i, height, at_j, width)
 
-                code.branch(last, finish)
+                def keep_and_finish() -> None:
+                    keep()
+                    code.branch(last, finish)
+
+                if not self.epilogue.inline:
+                    keep_and_finish()
+                    return
+                full = code.both(last, code.both(code.equal(height, str(tile.mr)), code.equal(width, str(tile.nr))))
+                code.branch(full, lambda: self.epilogue.from_registers(values, b, at_i, at_j), keep_and_finish)
 
             code.loop("0", rows, row, step=str(shape.mr), runs=True)
 
-        code.loop("0", cols, column, step=str(shape.nr), runs=True)
-
-    def compute(self, a: Rows, b: Vectors, k0: str, count: str, sums: str) -> None:
-        code, tile = self.code, self.tile
-        number = tile.mr * tile.vectors
-        size = tile.dtype.itemsize
-        spots = [code.at(tile.element, sums, str(v * tile.lanes)) for v in range(number)]
-        if self.single:
-            initial = ["zeroinitializer"] * number
+        if self.options.direct_b:
+            code.loop("0", cols, direct, step=str(shape.nr), runs=True)
         else:
+            code.loop("0", cols, columns, step=str(self.together), runs=True)
+
+    def compute(self, a: Rows, b: Vectors, k0: str, count: str, sums: str) -> list[str]:
+        """The sums of one tile up to and with this block of k; those of the blocks before lie at `sums`."""
+        code, tile = self.code, self.tile
+        zeros = ["zeroinitializer"] * (tile.mr * tile.vectors)
+        initial = zeros
+        if not self.single:
+            spots = [code.at(tile.element, sums, str(v * tile.lanes)) for v in range(len(zeros))]
             initial = code.branch(
                 code.equal(k0, "0"),
-                lambda: ["zeroinitializer"] * number,
-                lambda: [code.let(f"load {tile.kind}, ptr {p}, align {size}") for p in spots],
-                [tile.kind] * number,
+                lambda: zeros,
+                lambda: [code.let(f"load {tile.kind}, ptr {p}, align {tile.dtype.itemsize}") for p in spots],
+                [tile.kind] * len(zeros),
             )
-        values = run_tile(code, tile, a, b, count, initial, self.options.unroll)
-        for p, value in zip(spots, values):
-            code.do(f"store {tile.kind} {value}, ptr {p}, align {size}")
-
+        return run_tile(code, tile, a, b, count, initial, self.options.unroll)

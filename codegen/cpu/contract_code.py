@@ -126,6 +126,12 @@ class Code:
             return "true" if x == y else "false"
         return self.let(f"icmp eq i64 {a}, {b}")
 
+    def both(self, a: str, b: str) -> str:
+        """a and b on i1."""
+        if "false" in (a, b):
+            return "false"
+        return b if a == "true" else a if b == "true" else self.let(f"and i1 {a}, {b}")
+
     def select(self, condition: str, a: str, b: str) -> str:
         """condition ? a : b on i64."""
         if condition in ("true", "false") or a == b:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Epilogue", "masked_region"]
 
+INLINE_OPS = 120  # ops that may be written for a whole tile whose sums are still in registers
+
 
 def masked_region(region: Block) -> tuple[Block, Value]:
     """The region with an i1 that masks its stores, and its loads at places that vary along j; for the edge of n."""
@@ -49,6 +51,7 @@ class Epilogue:
         # Control flow and checks cannot run for lanes that do not exist: then one value at a time.
         self.vector = tile.lanes > 1 and not any(op.regions or isinstance(op.operation, Check | Alloc) for op in region.ops)
         self.masked, self.mask = masked_region(region)
+        self.inline = self.vector and len(region.ops) * tile.mr * tile.vectors <= INLINE_OPS
 
     def run(self, values: str, b: str, i: str, j: str, width: int, valid: str = "") -> None:
         """The region on `width` sums of row i from column j on; only the first `valid` of them where that is given."""
@@ -67,7 +70,14 @@ class Epilogue:
         bindings[self.mask] = Lanes(code.let(f"icmp slt {kind} <{ramp}>, {limit}"), True)
         self.emitter.emit_block(self.masked, bindings, width)
 
-    def finish(self, sums: str, b: str, i: str, height: str, j: str, width: str) -> None:
+    def from_registers(self, sums: list[str], b: str, i: str, j: str) -> None:
+        """The region on a whole tile of sums."""
+        code, tile = self.code, self.tile
+        for n, values in enumerate(sums):
+            r, v = divmod(n, tile.vectors)
+            self.run(values, b, code.add(i, str(r)), code.add(j, str(v * tile.lanes)), tile.lanes)
+
+    def from_memory(self, sums: str, b: str, i: str, height: str, j: str, width: str) -> None:
         """The region on height x width of the sums of one tile, the first of which is (i, j)."""
         code, tile = self.code, self.tile
         lanes = tile.lanes if self.vector else 1
@@ -89,7 +99,8 @@ class Epilogue:
 
             code.loop("0", width, part, step=str(lanes), runs=True)
 
-        whole = code.equal(width, str(tile.nr)) if self.vector else "false"
+        # Where whole tiles are written from registers, what comes here are edges.
+        whole = code.equal(width, str(tile.nr)) if self.vector and not self.inline else "false"
         code.branch(
             whole,
             lambda: code.loop("0", height, full, runs=True),

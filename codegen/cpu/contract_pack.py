@@ -16,7 +16,9 @@ from treadle.codegen.emit_scalar import Scalars, llvm_type, memory_type
 from treadle.ir.dims import Dim
 from treadle.ir.dtypes import DType
 
-__all__ = ["KAxis", "Operand", "Panel", "fill_offsets", "pack_panel", "vector_type"]
+__all__ = ["KAxis", "Operand", "Panel", "fill_offsets", "pack_panels", "vector_type"]
+
+ABREAST = 8  # panels that are packed at once where their lanes are consecutive
 
 Evaluate = Callable[[Dim], str]  # a Dim as an i64 operand
 
@@ -136,8 +138,50 @@ class Panel:
     group: int
 
 
-def pack_panel(code: Code, x: Operand, panel: Panel, count: str) -> None:
-    """Pack k in range(count) of one panel. Stores may run past its end by less than a vector."""
+def pack_panels(code: Code, x: Operand, panel: Panel, lanes: str, count: str) -> None:
+    """Pack k in range(count) of the panels of `lanes` lanes, one after the other from `panel` on.
+
+    Stores may run past the end of a panel by less than a vector: the panels are written in ascending order.
+    """
+    width = str(panel.width)
+
+    def at(first: str) -> Panel:
+        base = code.at(llvm_type(x.target), panel.base, code.mul(first, count))
+        return Panel(base, code.at("i64", panel.table, first), panel.width, panel.group)
+
+    if x.lanes.single and x.lanes.stride == 1:
+        rest = code.mul(code.div(lanes, width), width)
+        code.loop("0", rest, lambda j: _copy_side_by_side(code, x, at(j), code.sub(rest, j), count), step=str(ABREAST * panel.width))
+        code.branch(code.less(rest, lanes), lambda: _pack_by_groups(code, x, at(rest), count))
+    else:
+        code.loop("0", lanes, lambda j: _pack_panel(code, x, at(j), count), step=width, runs=True)
+
+
+def _copy_side_by_side(code: Code, x: Operand, panel: Panel, lanes: str, count: str) -> None:
+    """Full panels whose lanes are consecutive in memory, several at once: what is read of one k is then long enough for
+    the caches, also where the stride of k is a large power of two."""
+    target = llvm_type(x.target)
+    kind = vector_type(panel.group, target)
+    together = code.smaller(lanes, str(ABREAST * panel.width))
+    source = x.move(code, x.base, code.let(f"load i64, ptr {panel.table}, align 8"))
+
+    def step(k: str) -> None:
+        row = x.move(code, source, x.axis.offset(code, k))
+        place = code.at(target, panel.base, code.mul(k, str(panel.width)))
+
+        def one(first: str) -> None:
+            here = x.move(code, row, first)
+            there = code.at(target, place, code.mul(first, count))
+            for lane in range(0, panel.width, panel.group):
+                values = x.read(code, x.move(code, here, str(lane)), panel.group)
+                code.do(f"store {kind} {values}, ptr {code.at(target, there, str(lane))}, align {x.target.itemsize}")
+
+        code.loop("0", together, one, step=str(panel.width), runs=True)
+
+    code.loop("0", count, step)
+
+
+def _pack_panel(code: Code, x: Operand, panel: Panel, count: str) -> None:
     slow = lambda: _pack_by_groups(code, x, panel, count)  # noqa: E731
     if x.lanes.stride != 1:
         slow()
@@ -151,7 +195,7 @@ def pack_panel(code: Code, x: Operand, panel: Panel, count: str) -> None:
 
 
 def _copy(code: Code, x: Operand, panel: Panel, count: str) -> None:
-    """Lanes are consecutive in memory: vectors move as they are."""
+    """Vectors of lanes are consecutive in memory, though one may not follow the other."""
     target = llvm_type(x.target)
     starts = range(0, panel.width, panel.group)
     sources = []

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from treadle.compiler import checking, notes
 from treadle.compiler.executable import Executable, make_executable
 from treadle.ir.core import Block, Function, Op, Value
 from treadle.ir.types import TensorType
@@ -26,12 +27,14 @@ class Step:
     """
 
     executable: Executable
+    function: Function  # the graph it was compiled from, for check_mode
     types: tuple[TensorType, ...]
     segment: SegmentPlan | None
     differentiable: tuple[int, ...]
     cuts: tuple[int, ...]
 
 
+@notes.noted
 def compile_step(tr: Trace, live: tuple[int, ...], donated: tuple[int, ...], reason: str) -> Step:
     """Compile the open trace for the values at `live`; inputs `donated` may be overwritten."""
     sealed = seal(tr, live)
@@ -43,7 +46,7 @@ def compile_step(tr: Trace, live: tuple[int, ...], donated: tuple[int, ...], rea
         fn, segment, cuts = _with_residuals(tr, sealed, live, wanted)
     types = tuple(v.tensor for v in fn.returns)
     executable = make_executable(fn, sealed.leaves, frozenset(donated), reason)
-    return Step(executable, types, segment, wanted, cuts)
+    return Step(executable, fn, types, segment, wanted, cuts)
 
 
 def _with_residuals(
@@ -106,4 +109,6 @@ def _ancestors(fn: Function, values: Sequence[Value]) -> set[Value]:
 
 def run_step(step: Step, buffers: list[Any], scalars: list[float | int], bindings: dict[str, int]) -> list[Any]:
     """Start a run: output buffers (pending) of the live values and the residuals."""
+    if checking.active:
+        return checking.run_checked(step.executable, step.function, buffers, scalars, bindings)
     return step.executable.run(buffers, scalars, bindings)

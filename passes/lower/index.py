@@ -1,277 +1,366 @@
-"""Index expressions over loop variables: simplification by ranges, splitting and merging of loops.
+"""Index expressions: affine forms over loop variables, and where nothing else works, their quotients and remainders.
 
-A loop variable is a symbol of `dims`; `Ranges` gives its extent. Views map indices with + * // %; here // and % go
-where ranges allow, or tell how a loop must be split for them to go.
+An `Ix` is a `Dim` to the `index_map`s of views, so they work on it unchanged. Its arithmetic knows the ranges of the
+variables: `//` and `%` vanish where those allow. Where a variable would have to be split for that (`i // 4` of an `i`
+that runs to 32), the split is asked for (`Space.splits`), and whoever made the variables starts again with two in its
+place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
-from treadle.ir import dims
-from treadle.ir.dims import Atom, Dim, Expr, Undecided, symbol
+from treadle.ir.dims import Dim, Expr, Undecided
 
-__all__ = ["Space", "coefficients", "likely", "simplified"]
+__all__ = ["Atom", "Ix", "LoopVar", "Picked", "Quotient", "Remainder", "Space", "is_one", "linear", "nonnegative", "ratio"]
 
-Ranges = Mapping[str, Dim]
-
-
-def likely(d: Dim) -> int:
-    """The size a dim is taken for in decisions of profit."""
-    return d if isinstance(d, int) else max(1, dims.evaluate(d, dict.fromkeys(dims.symbols_of(d), 64)))
+VarKey = tuple[Any, ...]
 
 
-def simplified(e: Dim, ranges: Ranges) -> Dim:
-    """`e` with // and % resolved where the ranges of its loop variables allow."""
-    if not isinstance(e, Expr) or not any(a.op != "sym" for m, _ in e.terms for a in m):
-        return e
-    total: Dim = 0
-    for mono, coef in e.terms:
-        term: Dim = coef
-        for a in mono:
-            term = term * _atom(a, ranges)
-        total = total + term
-    return _rejoined(total)
+class Atom:
+    """What an Ix is affine in. Ordered by age; `space` takes requests for splits."""
+
+    __slots__ = ("number", "space")
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.number = space.count
+        space.count += 1
+
+    def bounds(self) -> tuple[Dim, Dim] | None:
+        """(least, largest) value, where known."""
+        return None
+
+    def inner(self) -> Ix | None:
+        """The expression of which this is a quotient or remainder."""
+        return None
 
 
-def _atom(a: Atom, ranges: Ranges) -> Dim:
-    if a.op == "sym":
-        return symbol(a.name)
-    x, y = (simplified(v, ranges) for v in a.args)
-    if a.op in ("floordiv", "mod"):
-        quotient, rest = _divide(x, y)
-        inside = _in_range(rest, y, ranges)
-        if a.op == "floordiv":
-            return quotient if inside else quotient + _floordiv(rest, y)
-        return rest if inside else _mod(rest, y)
-    return dims.maximum(x, y) if a.op == "max" else dims.minimum(x, y)
+class LoopVar(Atom):
+    """A loop variable in range(extent)."""
+
+    __slots__ = ("key", "extent")
+
+    def __init__(self, space: Space, key: VarKey, extent: Dim) -> None:
+        super().__init__(space)
+        self.key = key
+        self.extent = extent
+
+    def bounds(self) -> tuple[Dim, Dim] | None:
+        return 0, self.extent - 1
+
+    def __repr__(self) -> str:
+        return f"i{self.number}<{self.extent}>"
 
 
-def _floordiv(x: Dim, y: Dim) -> Dim:
-    return x // y if isinstance(x, int) and isinstance(y, int) else dims._atom("floordiv", x, y)
+class _Part(Atom):
+    __slots__ = ("of", "by")
+
+    def __init__(self, space: Space, of: Ix, by: Dim) -> None:
+        super().__init__(space)
+        self.of = of
+        self.by = by
+
+    def inner(self) -> Ix | None:
+        return self.of
 
 
-def _mod(x: Dim, y: Dim) -> Dim:
-    return x % y if isinstance(x, int) and isinstance(y, int) else dims._atom("mod", x, y)
+class Quotient(_Part):
+    """of // by."""
+
+    __slots__ = ()
+
+    def bounds(self) -> tuple[Dim, Dim] | None:
+        found = self.of.bounds()
+        if found is None or not nonnegative(found[0]):
+            return None
+        return found[0] // self.by, found[1] // self.by
+
+    def __repr__(self) -> str:
+        return f"({self.of} // {self.by})"
 
 
-def _divide(x: Dim, y: Dim) -> tuple[Dim, Dim]:
-    """x = quotient * y + rest, with every term that y divides in the quotient."""
-    quotient: Dim = 0
-    rest: Dim = 0
-    for mono, coef in x.terms if isinstance(x, Expr) else ([((), x)] if x else []):
-        term = Expr(((mono, coef),)) if mono else coef
-        exact = dims._divide_exactly(term, y) if isinstance(term, Expr) else (term // y if isinstance(y, int) and term % y == 0 else None)
-        if exact is not None:
-            quotient = quotient + exact
-        elif not mono and isinstance(y, int):
-            quotient, rest = quotient + term // y, rest + term % y
-        else:
-            rest = rest + term
-    return quotient, rest
+class Remainder(_Part):
+    """of % by."""
+
+    __slots__ = ()
+
+    def bounds(self) -> tuple[Dim, Dim] | None:
+        return 0, self.by - 1
+
+    def __repr__(self) -> str:
+        return f"({self.of} % {self.by})"
 
 
-def _in_range(e: Dim, size: Dim, ranges: Ranges) -> bool:
-    """0 <= e < size for every value of the loop variables?"""
-    top = _upper(e, ranges)
-    if top is None:
-        return False
+class Picked(Atom):
+    """An index that was read from memory; `node` gives it. Checked to be in range(size)."""
+
+    __slots__ = ("node", "size")
+
+    def __init__(self, space: Space, node: Any, size: Dim) -> None:
+        super().__init__(space)
+        self.node = node
+        self.size = size
+
+    def bounds(self) -> tuple[Dim, Dim] | None:
+        return 0, self.size - 1
+
+    def __repr__(self) -> str:
+        return f"picked{self.number}"
+
+
+@dataclass(eq=False)
+class Space:
+    """The variables of one nest. `splits` persists over restarts: variable key -> the size of its low part."""
+
+    splits: dict[VarKey, Dim] = field(default_factory=dict)
+    wanted: dict[VarKey, Dim] = field(default_factory=dict)
+    count: int = 0
+    variables: dict[VarKey, LoopVar] = field(default_factory=dict)
+    _parts: dict[tuple, Atom] = field(default_factory=dict)
+
+    def index(self, key: VarKey, extent: Dim) -> Dim:
+        """The index that runs over range(extent): a variable, or the sum of the parts it was split into."""
+        if is_one(extent):
+            return 0
+        low = self.splits.get(key)
+        if low is None:
+            return Ix.of(self.variable(key, extent))
+        high = ratio(extent, low)
+        assert high is not None, (extent, low)
+        return self.index((*key, "h"), high) * low + self.index((*key, "l"), low)
+
+    def variable(self, key: VarKey, extent: Dim) -> LoopVar:
+        found = self.variables.get(key)
+        if found is None:
+            found = self.variables[key] = LoopVar(self, key, extent)
+        return found
+
+    def ask(self, v: Atom, low: Dim) -> None:
+        """Remember that splitting `v` into (extent / low, low) would make an index affine."""
+        if not isinstance(v, LoopVar):
+            return
+        high = ratio(v.extent, low)
+        if high is not None and not is_one(high) and not is_one(low):
+            self.wanted.setdefault(v.key, low)
+
+    def part(self, kind: type[_Part], of: Ix, by: Dim) -> Dim:
+        key = (kind, of, by)
+        found = self._parts.get(key)
+        if found is None:
+            found = self._parts[key] = kind(self, of, by)
+        return Ix.of(found)
+
+
+class Ix(Expr):
+    """const + sum of coefficient * atom; at least one atom. Immutable; equal where atoms and coefficients are."""
+
+    __slots__ = ("parts", "const")
+    parts: tuple[tuple[Atom, Dim], ...]
+    const: Dim
+
+    def __init__(self, parts: tuple[tuple[Atom, Dim], ...], const: Dim) -> None:
+        self.parts = parts
+        self.const = const
+        self._hash = hash((parts, const))
+
+    @staticmethod
+    def of(atom: Atom) -> Ix:
+        return Ix(((atom, 1),), 0)
+
+    @staticmethod
+    def make(parts: dict[Atom, Dim], const: Dim) -> Dim:
+        """The sum in canonical form: an Ix, or a plain Dim where no atom is left."""
+        kept = {a: c for a, c in parts.items() if not (isinstance(c, int) and c == 0)}
+        if not kept:
+            return const
+        if any(type(a) is Remainder for a in kept):
+            kept, const = _rejoin(kept, const)
+            if not kept:
+                return const
+        if len(kept) > 1:
+            return Ix(tuple(sorted(kept.items(), key=lambda p: p[0].number)), const)
+        return Ix(tuple(kept.items()), const)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ix) and self.parts == other.parts and self.const == other.const
+
+    def __str__(self) -> str:
+        return " + ".join([*(f"{c}*{a}" for a, c in self.parts), str(self.const)])
+
+    __repr__ = __str__
+
+    @property
+    def space(self) -> Space:
+        return self.parts[0][0].space
+
+    def bounds(self) -> tuple[Dim, Dim] | None:
+        """(least, largest), each attained or not; None where unknown."""
+        low = high = self.const
+        for atom, c in self.parts:
+            found = atom.bounds()
+            if found is None:
+                return None
+            a, b = found[0] * c, found[1] * c
+            if nonnegative(c):
+                low, high = low + a, high + b
+            elif nonnegative(-c):
+                low, high = low + b, high + a
+            else:
+                return None
+        return low, high
+
+    def __add__(self, other: Dim) -> Dim:
+        if not isinstance(other, Ix):
+            return Ix(self.parts, self.const + other)
+        parts = dict(self.parts)
+        for a, c in other.parts:
+            known = parts.get(a)
+            parts[a] = c if known is None else known + c
+        return Ix.make(parts, self.const + other.const)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Dim:
+        return self * -1
+
+    def __sub__(self, other: Dim) -> Dim:
+        return self + (-other)
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return -self + other
+
+    def __mul__(self, other: Dim) -> Dim:
+        if isinstance(other, Ix):
+            raise TypeError("an index is not multiplied by an index")
+        if isinstance(other, int):
+            if other == 1:
+                return self
+            if other == 0:
+                return 0
+        return Ix(tuple((a, c * other) for a, c in self.parts), self.const * other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return _divide(self, other)[0]
+
+    def __mod__(self, other: Dim) -> Dim:
+        return _divide(self, other)[1]
+
+    # Comparisons come with conditions only, which ask `bounds`.
+    def _sign_of_difference(self, other: Dim) -> int:
+        raise Undecided(f"{self} against {other}")
+
+
+def is_one(d: Dim) -> bool:
+    return isinstance(d, int) and d == 1
+
+
+def ratio(a: Dim, b: Dim) -> Dim | None:
+    """a / b where that is exact for every binding; else None."""
+    if isinstance(a, int) and isinstance(b, int):
+        return None if b == 0 or a % b else a // b
+    if a == b:
+        return 1
+    if isinstance(a, int):
+        return 0 if a == 0 else None
+    q = a // b
+    return q if q * b == a else None
+
+
+def nonnegative(d: Dim) -> bool:
+    """Is `d` at least 0 for every binding? False where that cannot be told."""
+    if isinstance(d, int):
+        return d >= 0
     try:
-        return bool(top < size) if not isinstance(size - top, int) else size - top > 0
+        return bool(d >= 0)
     except Undecided:
         return False
 
 
-def _upper(e: Dim, ranges: Ranges) -> Dim | None:
-    """The greatest value of a sum of non-negative terms; None where a term may be negative or is unknown."""
-    if isinstance(e, int):
-        return e if e >= 0 else None
-    total: Dim = 0
-    for mono, coef in e.terms:
-        if coef < 0:
-            return None
-        term: Dim = coef
-        for a in mono:
-            if a.op == "sym":
-                term = term * (ranges[a.name] - 1 if a.name in ranges else symbol(a.name))
-            elif a.op == "mod":
-                term = term * (a.args[1] - 1)
-            else:
-                inner = _upper(a.args[0], ranges)
-                if inner is None or a.op != "floordiv" or not isinstance(inner, int) or not isinstance(a.args[1], int):
-                    return None
-                term = term * (inner // a.args[1])
-        total = total + term
-    return total
+def linear(shape: Iterable[Dim], index: Iterable[Dim]) -> Dim:
+    """The row-major number of an element."""
+    at: Dim = 0
+    for size, i in zip(shape, index, strict=True):
+        at = at * size + i
+    return at
 
 
-def _rejoined(e: Dim) -> Dim:
-    """(x // c) * c * k + (x % c) * k -> x * k."""
-    if not isinstance(e, Expr):
-        return e
-    for mono, _ in e.terms:
-        for a in mono:
-            if a.op == "mod":
-                x, c = a.args
-                partner = Atom("floordiv", "", (x, c))
-                whole = _factor(e, partner)
-                part = _factor(e, a)
-                if whole is not None and part is not None and whole - part * c == 0:
-                    return _rejoined(e - Expr((((a,), 1),)) * part - Expr((((partner,), 1),)) * whole + x * part)
-    return e
+def _rejoin(parts: dict[Atom, Dim], const: Dim) -> tuple[dict[Atom, Dim], Dim]:
+    """Replace c * (x % d) + c * d * (x // d) by c * x."""
+    for atom in [a for a in parts if type(a) is Remainder]:
+        c = parts.get(atom)
+        whole = atom.space._parts.get((Quotient, atom.of, atom.by))
+        if c is None or whole not in parts or parts[whole] != c * atom.by:
+            continue
+        parts = {a: v for a, v in parts.items() if a is not atom and a is not whole}
+        for a, v in atom.of.parts:
+            parts[a] = parts.get(a, 0) + v * c
+        const = const + atom.of.const * c
+        parts = {a: v for a, v in parts.items() if not (isinstance(v, int) and v == 0)}
+    return parts, const
 
 
-def _factor(e: Expr, atom: Atom) -> Dim | None:
-    """The coefficient of an atom that appears linearly; None where it does not."""
-    total: Dim = 0
-    for mono, coef in e.terms:
-        if atom in mono:
-            rest = list(mono)
-            rest.remove(atom)
-            if atom in rest:
-                return None
-            total = total + (Expr(((tuple(rest), coef),)) if rest else coef)
-    return total if total != 0 else None
+def _divide(x: Ix, d: Dim) -> tuple[Dim, Dim]:
+    """(x // d, x % d) for d > 0."""
+    if is_one(d):
+        return x, 0
+    whole: dict[Atom, Dim] = {}
+    rest: dict[Atom, Dim] = {}
+    for atom, c in x.parts:
+        q = ratio(c, d)
+        (rest if q is None else whole)[atom] = c if q is None else q
+    if isinstance(x.const, int) and isinstance(d, int):
+        whole_const, rest_const = divmod(x.const, d)
+    else:
+        q = ratio(x.const, d)
+        whole_const, rest_const = (0, x.const) if q is None else (q, 0)
+    outer = Ix.make(whole, whole_const)
+    inner = Ix.make(rest, rest_const)
+    if _within(inner, d):
+        return outer, inner
+    if not isinstance(inner, Ix):
+        return outer + inner // d, inner % d
+    q, r = _divide_rest(inner, d)
+    return outer + q, r
 
 
-def coefficients(e: Dim, loops: Iterable[str]) -> tuple[dict[Atom, Dim], Dim]:
-    """`e` as offset + sum(coefficient * atom), atoms being loop variables or // and % of them."""
-    names = set(loops)
-    found: dict[Atom, Dim] = {}
-    offset: Dim = 0
-    for mono, coef in e.terms if isinstance(e, Expr) else ([((), e)] if e else []):
-        inner = [a for a in mono if mentions(a, names)]
-        rest = [a for a in mono if not mentions(a, names)]
-        term: Dim = Expr(((tuple(rest), coef),)) if rest else coef
-        if not inner:
-            offset = offset + term
-        elif len(inner) == 1:
-            found[inner[0]] = found.get(inner[0], 0) + term
+def _within(x: Dim, d: Dim) -> bool:
+    """0 <= x < d for every binding?"""
+    found = x.bounds() if isinstance(x, Ix) else (x, x)
+    return found is not None and nonnegative(found[0]) and nonnegative(d - 1 - found[1])
+
+
+def _divide_rest(x: Ix, d: Dim) -> tuple[Dim, Dim]:
+    """x // d and x % d where no term is a multiple of d."""
+    # x = c * y + z with 0 <= z < c and c dividing d: only y has to be divided, by d / c.
+    for _, c in x.parts:
+        by = ratio(d, c) if nonnegative(c) else None
+        if by is None or is_one(c):
+            continue
+        high: dict[Atom, Dim] = {}
+        low: dict[Atom, Dim] = {}
+        for a, v in x.parts:
+            q = ratio(v, c)
+            (low if q is None else high)[a] = v if q is None else q
+        if isinstance(x.const, int) and isinstance(c, int):
+            high_const, low_const = divmod(x.const, c)
         else:
-            raise NotImplementedError(f"an index that is not linear in the loop variables: {e}")
-    return found, offset
-
-
-def mentions(a: Atom, names: set[str]) -> bool:
-    """Does an atom depend on one of the loop variables?"""
-    if a.op == "sym":
-        return a.name in names
-    return any(s in names for d in a.args for s in dims.symbols_of(d))
-
-
-@dataclass
-class Space:
-    """Loop variables with extents, outermost first; `value` tells each original variable in terms of the present ones."""
-
-    extents: dict[str, Dim]
-    value: dict[str, Dim] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not self.value:
-            self.value = {name: symbol(name) for name in self.extents}
-
-    def index(self, names: Iterable[str]) -> tuple[Dim, ...]:
-        """The present expressions of original variables."""
-        return tuple(self.value[n] for n in names)
-
-    def rewrite(self, e: Dim) -> Dim:
-        """An expression over the original variables, over the present ones."""
-        from treadle.ir.substitute import substitute_dim
-
-        if not isinstance(e, Expr):
-            return e
-        keep = {s: self.value.get(s, symbol(s)) for s in dims.symbols_of(e)}
-        return simplified(substitute_dim(e, keep), self.extents)
-
-    def refine(self, expressions: Iterable[Dim]) -> None:
-        """Split loops until // and % of single variables by constants are gone from `expressions`."""
-        pending = list(expressions)
-        for _ in range(8):
-            split = next((s for e in pending for s in self._splits(self.rewrite(e))), None)
-            if split is None:
-                return
-            self._split(*split)
-
-    def _splits(self, e: Dim) -> Iterable[tuple[str, Dim]]:
-        if not isinstance(e, Expr):
-            return
-        for mono, _ in e.terms:
-            for a in mono:
-                if a.op in ("floordiv", "mod"):
-                    x, c = a.args
-                    for name in dims.symbols_of(x):
-                        if name in self.extents and x == symbol(name):
-                            extent = self.extents[name]
-                            if dims_divide(extent, c):
-                                yield name, c
-
-    def _split(self, name: str, size: Dim) -> None:
-        high, low = f"{name}h", f"{name}l"
-        new: dict[str, Dim] = {}
-        for n, extent in self.extents.items():
-            if n == name:
-                new[high], new[low] = extent // size, size
-            else:
-                new[n] = extent
-        self.extents = new
-        from treadle.ir.substitute import substitute_dim
-
-        swap = {name: symbol(high) * size + symbol(low)}
-        for k, v in self.value.items():
-            if isinstance(v, Expr):
-                self.value[k] = simplified(substitute_dim(v, {s: swap.get(s, symbol(s)) for s in dims.symbols_of(v)}), new)
-
-    def drop_units(self) -> None:
-        """Loops of one iteration become index 0."""
-        from treadle.ir.substitute import substitute_dim
-
-        gone = [n for n, d in self.extents.items() if d == 1]
-        for n in gone:
-            del self.extents[n]
-        if gone:
-            for k, v in self.value.items():
-                if isinstance(v, Expr):
-                    self.value[k] = substitute_dim(v, {s: 0 if s in gone else symbol(s) for s in dims.symbols_of(v)})
-
-    def merge(self, addresses: Iterable[Dim], fixed: Iterable[str] = ()) -> None:
-        """Join neighbouring loops where every address steps through both like through one."""
-        from treadle.ir.substitute import substitute_dim
-
-        tables = []
-        for e in addresses:
-            found, _ = coefficients(self.rewrite(e), self.extents)
-            if any(a.op != "sym" for a in found):
-                names = {s for a in found if a.op != "sym" for d in a.args for s in dims.symbols_of(d)}
-                fixed = [*fixed, *names]
-            tables.append({a.name: c for a, c in found.items() if a.op == "sym"})
-        keep = set(fixed)
-        names = list(self.extents)
-        k = len(names) - 2
-        while k >= 0:
-            a, b = names[k], names[k + 1]
-            size = self.extents[b]
-            if a not in keep and b not in keep and all(t.get(a, 0) == t.get(b, 0) * size for t in tables):
-                merged = f"{a}_{b}"
-                new: dict[str, Dim] = {}
-                for n, d in self.extents.items():
-                    if n == a:
-                        new[merged] = d * size
-                    elif n != b:
-                        new[n] = d
-                self.extents = new
-                swap = {a: dims._atom("floordiv", symbol(merged), size), b: dims._atom("mod", symbol(merged), size)}
-                for name, v in self.value.items():
-                    if isinstance(v, Expr):
-                        self.value[name] = substitute_dim(v, {s: swap.get(s, symbol(s)) for s in dims.symbols_of(v)})
-                for t in tables:
-                    t[merged] = t.get(b, 0)
-                names[k : k + 2] = [merged]
-            k -= 1
-
-
-def dims_divide(extent: Dim, size: Dim) -> bool:
-    """Is `extent` a multiple of `size`, surely?"""
-    if isinstance(extent, int) and isinstance(size, int):
-        return extent % size == 0
-    return isinstance(extent, Expr) and dims._divide_exactly(extent, size) is not None
+            high_const, low_const = 0, x.const
+        rest = Ix.make(low, low_const)
+        if _within(rest, c):
+            y = Ix.make(high, high_const)
+            return y // by, (y % by) * c + rest
+    for atom, c in x.parts:
+        # c * i runs past d: with i split at d / c the high part is a multiple of d.
+        by = ratio(d, c)
+        if by is not None:
+            x.space.ask(atom, by)
+    space = x.space
+    return space.part(Quotient, x, d), space.part(Remainder, x, d)

@@ -99,8 +99,9 @@ def _flat(nest: Nest, b: Builder) -> Dim:
 
     def body(p: Pull) -> None:
         index = space.index(names)
-        for v in nest.region.yields:
-            p.store(v, index, _value(p, v, index))
+        values = [_value(p, v, index) for v in nest.region.yields]
+        for v, x in zip(nest.region.yields, values, strict=True):  # a result may overwrite an operand: read all first
+            p.store(v, index, x)
 
     return _loops(nest, b, space, width, body)
 
