@@ -91,26 +91,37 @@ def _active(
     return frozenset(active), frozenset(spending)
 
 
-def record_call(fn: Function, tensors: Sequence[Any], handles: Sequence[Handle], tracked: bool = False) -> list[Any]:
-    """Record `fn` inlined on tensors and concrete handles; `tracked`: floating results require grad."""
+def record_call(
+    fn: Function, tensors: Sequence[Any], handles: Sequence[Handle], sizes: dict[str, int], tracked: bool = False
+) -> list[Any]:
+    """Record `fn` inlined on tensors and concrete handles; `tracked`: floating results require grad.
+
+    `sizes`: the symbols of `fn` in the run it continues; used (as literals) for symbols that no operand's shape tells.
+    """
     tr = current_trace()
     operands = [t._h.index if t._h.trace is tr else tr.enter(t) for t in tensors]
     operands += [h.index if h.trace is tr else tr.enter_handle(h) for h in handles]
-    key = ("call", id(fn), tuple(operands), tracked)
+    told = {str(d) for p in fn.params for d in p.shape if _is_symbol(d)}
+    literal = tuple((name, sizes[name]) for name in fn.symbols if name not in told)
+    key = ("call", id(fn), tuple(operands), tracked, literal)
 
     def grow(b: Builder, values: list[Value]) -> tuple[tuple[Value, ...], tuple[bool, ...], Function]:
-        results = inline(b, fn, [values[i] for i in operands])
+        results = inline(b, fn, [values[i] for i in operands], dict(literal))
         return results, tuple(tracked and r.dtype.is_floating for r in results), fn
 
     return [make_tensor(h) for h in tr.follow(key, "call", key[1:], grow)]
 
 
-def inline(b: Builder, fn: Function, operands: Sequence[Value]) -> tuple[Value, ...]:
-    """Append the ops of `fn` on `operands`, with its symbols bound to their dims."""
-    bindings: dict[str, Any] = {}
+def _is_symbol(d: Dim) -> bool:
+    return isinstance(d, Expr) and str(d).isidentifier()
+
+
+def inline(b: Builder, fn: Function, operands: Sequence[Value], sizes: dict[str, int]) -> tuple[Value, ...]:
+    """Append the ops of `fn` on `operands`, with its symbols bound to their dims, and to `sizes`."""
+    bindings: dict[str, Any] = dict(sizes)
     for p, v in zip(fn.params, operands, strict=True):
         for a, d in zip(p.shape, v.shape, strict=True):
-            if isinstance(a, Expr) and str(a).isidentifier():
+            if _is_symbol(a):
                 bindings[str(a)] = d
     mapping = dict(zip(fn.params, operands, strict=True))
     loc = b.loc

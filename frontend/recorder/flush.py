@@ -10,9 +10,11 @@ from treadle.recorder import generalise, trace
 from treadle.recorder.handle import FREED, Handle, concrete
 from treadle.recorder.segment import Segment, serial
 from treadle.recorder.trace import Trace, state
-from treadle.recorder.tree import TREE_LOCK, Node
+from treadle.recorder.tree import TREE_LOCK, Node, prune
 
 __all__ = ["finish", "flush", "forget_programs"]
+
+NODES = 200_000  # of one tree, about; beyond it the branches that were not used lately go
 
 _refs = sys.getrefcount
 _structures: dict[tuple, Node] = {}  # (root, structure, live, donated) -> node of the first program of that structure
@@ -115,7 +117,10 @@ def _compile(tr: Trace, live: tuple[int, ...], donated: tuple[int, ...], reason:
                     return step
         step = compile_step(tr, live, donated, reason)
         tr.node.programs[live, donated] = step
+        tr.node.touch()
         trace.misses += 1
+        if trace.misses % 64 == 0 and prune(tr.root, NODES):
+            _structures.clear()  # they would keep dropped branches
         return step
 
 
@@ -127,7 +132,7 @@ def _histories(tr: Trace, step: Step, live: tuple[int, ...], buffers: list[Any])
         for value, buffer, t in zip(plan.residuals, buffers[len(live) :], step.types[len(live) :], strict=True):
             saved[value] = concrete(buffer, t if not tr.bindings else t.with_shape(t.concrete_shape(tr.bindings)))
         cuts = [tr.handles[i] for i in step.cuts]
-        segment = Segment(plan, saved, list(tr.leaves), cuts, serial(), list(step.differentiable))
+        segment = Segment(plan, saved, list(tr.leaves), cuts, serial(), list(step.differentiable), dict(tr.bindings))
         for h in cuts:
             if h.leaf is not None and h.leaf.of_function:
                 h.leaf.node.segment_order = segment.order  # type: ignore[attr-defined]

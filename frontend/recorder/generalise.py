@@ -10,7 +10,7 @@ Python computed the numbers from. A trace on a general path that meets an unknow
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ def leaf_edge(tr: Trace, h: Handle) -> Node:
     if found is not None:
         return found
     for pattern, child in tr.node.patterns.get((LEAF, t.dtype, t.rank, t.device, h.grad), ()):
-        bound = _match_shape(pattern.shape, t.shape, tr.bindings)
+        bound = _match_dims(pattern.shape, t.shape, tr.bindings)
         if bound is not None:
             tr.bindings.update(bound)
             return child
@@ -50,10 +50,10 @@ def leaf_edge(tr: Trace, h: Handle) -> Node:
     return _literal_leaf(tr.node, t, h.grad)
 
 
-def _match_shape(pattern: tuple[Dim, ...], shape: tuple[int, ...], bindings: dict[str, int]) -> dict[str, int] | None:
-    """Bindings of new symbols under which `pattern` is `shape`; None where there are none."""
+def _match_dims(pattern: Sequence[Dim], dims: Sequence[int], bindings: dict[str, int]) -> dict[str, int] | None:
+    """Bindings of new symbols under which `pattern` is `dims`; None where there are none."""
     new: dict[str, int] = {}
-    for p, d in zip(pattern, shape, strict=True):
+    for p, d in zip(pattern, dims, strict=True):
         if isinstance(p, int):
             if p != d:
                 return None
@@ -72,10 +72,9 @@ def pattern_edge(tr: Trace, op: Operation, no_grad: int, operands: tuple, scalar
         return None
     ints: list[int] = []
     for (pattern, literals), child in tr.node.patterns.get(_op_structure(op, no_grad, operands, ints), ()):
-        if all(
-            p == d if isinstance(p, int) else evaluate(p, tr.bindings) == d
-            for p, d in zip(dims_of(pattern, []), ints, strict=True)
-        ) and all(p is RUNTIME or same_scalar(p, s) for p, s in zip(literals, scalars, strict=True)):
+        bound = _match_dims(dims_of(pattern, []), ints, tr.bindings)
+        if bound is not None and all(p is RUNTIME or same_scalar(p, s) for p, s in zip(literals, scalars, strict=True)):
+            tr.bindings.update(bound)
             return child
     return None
 
@@ -279,7 +278,9 @@ def _merge(tr: Trace, old: Node, new: Node, before: dict[str, int], old_scalars:
         return tr.special_child(new.key, new.operation, new.operands, new.regrow)
     ints: list[int] = []
     shape = _op_structure(new.operation, new.no_grad, new.operands, ints)
-    dims = [_explain(a, b, before, tr.bindings) for a, b in zip(dims_of(old.operation, []), ints, strict=True)]
+    fresh: dict[str, int] = {}
+    mint = parent if _is_source(tr, new.operands) else None
+    dims = [_symbolic(a, b, before, tr.bindings, fresh, mint) for a, b in zip(dims_of(old.operation, []), ints, strict=True)]
     op = intern_operation(with_dims(new.operation, iter(dims)))
     old_values, values = _scalars_of(old, old_scalars), _scalars_of(new, new_scalars)
     general = iter([not same_scalar(a, b) for a, b in zip(old_values, values, strict=True)])
@@ -289,6 +290,7 @@ def _merge(tr: Trace, old: Node, new: Node, before: dict[str, int], old_scalars:
     )  # fmt: skip
     literals = tuple(RUNTIME if isinstance(o, RuntimeParam) else o for o in operands if not isinstance(o, Index))
     tr.scalars.extend(v for v, p in zip(values, literals, strict=True) if p is RUNTIME)
+    tr.bindings.update(fresh)
     if all(isinstance(d, int) for d in dims):
         key = (id(op) | new.no_grad, *map(_operand_kind, operands))
         found = _literal_child(parent, key, literals)
@@ -298,25 +300,37 @@ def _merge(tr: Trace, old: Node, new: Node, before: dict[str, int], old_scalars:
         if pattern is op and _same_pattern(known, literals):
             return child
     node = tr.build_node(parent, op, new.no_grad, operands)
+    node.symbols = {**node.symbols, **fresh}
     group.append(((op, literals), node))
     return node
+
+
+def _is_source(tr: Trace, operands: tuple) -> bool:
+    """True for ops whose shape is made up in Python (arange, zeros, randn): their sizes may be new symbols."""
+    values = tr.sync()
+    return not any(isinstance(o, Index) and values[o].rank for o in operands)
+
+
+def _symbolic(
+    old: int, new: int, before: dict[str, int], now: dict[str, int], fresh: dict[str, int], mint: Node | None
+) -> Dim:
+    """`_explain`, or a new symbol of node `mint`, noted in `fresh` and `before`."""
+    try:
+        return _explain(old, new, before, {**now, **fresh})
+    except CannotGeneralise:
+        if mint is None or min(old, new) < 2:  # sizes 0 and 1 mean something else (empty, broadcast)
+            raise
+        name = f"s{len(mint.symbols) + len(fresh)}"
+        fresh[name], before[name] = new, old
+        return symbol(name)
 
 
 def _merge_leaf(tr: Trace, old: TensorType, new: TensorType, grad: bool, before: dict[str, int]) -> Node:
     parent = tr.node
     fresh: dict[str, int] = {}
-    shape: list[Dim] = []
-    for a, b in zip(old.shape, new.shape, strict=True):
-        try:
-            shape.append(_explain(a, b, before, {**tr.bindings, **fresh}))
-        except CannotGeneralise:
-            if min(a, b) < 2:  # sizes 0 and 1 mean something else (empty, broadcast)
-                raise
-            name = f"s{len(parent.symbols) + len(fresh)}"
-            fresh[name], before[name] = b, a
-            shape.append(symbol(name))
+    shape = tuple(_symbolic(a, b, before, tr.bindings, fresh, parent) for a, b in zip(old.shape, new.shape, strict=True))
     tr.bindings.update(fresh)
-    pattern = new.with_shape(tuple(shape))
+    pattern = new.with_shape(shape)
     if pattern is new:
         return _literal_leaf(parent, new, grad)
     group = parent.patterns.setdefault((LEAF, new.dtype, new.rank, new.device, grad), [])

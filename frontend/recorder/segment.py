@@ -61,7 +61,8 @@ class Segment:
     leaves: list[Handle]  # by parameter number, scalars excluded
     cut_handles: list[Handle]
     order: int
-    positions: list[int] = field(default_factory=list)  # trace index of each output
+    positions: list[int]  # trace index of each output
+    sizes: dict[str, int]  # of the symbols, in this run
 
     def free(self) -> None:
         self.saved = None

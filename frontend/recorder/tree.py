@@ -163,7 +163,7 @@ def prune(root: Node, limit: int) -> int:
     for node in reversed(order):
         recent[node] = max([node.used, *(recent[c] for c in children(node))])
     stamps = sorted(recent.values())
-    cut = stamps[max(0, len(stamps) - limit // 2)]
+    cut = stamps[-max(1, limit // 2)]
     for node in order:
         _keep(node, lambda child: recent[child] >= cut)
     return before - size(root)
