@@ -1,8 +1,8 @@
 """check_mode: every program is run twice, compiled and op by op in NumPy; the first op that differs is named.
 
-Floats are compared with a tolerance of their dtype, scaled to the values. Where that fails, the reference runs again on
-inputs moved by one rounding error: what this moves in the results is rounding, not a fault. To find the op, prefixes of
-the program are compiled (those that end in the middle of a bisection), with all their values as results.
+Floats are compared with a tolerance of their dtype, scaled to the values. Where that fails, the reference runs again
+with more rounding errors at every op: what this moves in the results is rounding, not a fault (a gradient that cancels
+to noise, an optimizer that divides noise by noise). To find the op, prefixes of the program are compiled, by bisection.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from treadle.compiler.executable import Executable, make_executable
-from treadle.ir.core import Block, Function, Loc, Op, Value
+from treadle.ir.core import Block, Function, Loc, Op, Value, free_values
 from treadle.ir.dtypes import DType, bfloat16
 from treadle.ir.evaluate import evaluate
 from treadle.ir.evaluate_scalars import float32_from_bits
@@ -28,7 +28,18 @@ __all__ = ["CheckError", "active", "check_mode", "run_checked"]
 # By bits: (relative tolerance of an element, tolerance relative to the largest element).
 _TOLERANCE = {16: (4e-3, 1e-3), 32: (1e-4, 1e-5), 64: (1e-9, 1e-11)}
 _BFLOAT16 = (3e-2, 1e-2)
-_NOISE = 64  # how many times the effect of one rounding error of the inputs is still rounding
+_NOISE = 64  # how many times the effect of one more rounding error an op is still rounding
+
+# Ops that compute no digits: they give what they are given. Moving their results would break ties and comparisons.
+_EXACT = frozenset(
+    f"graph.{name}"
+    for name in """abs as_strided barrier bitcast bits_to_uniform call cast ceil clamp_max clamp_min concat constant
+    copy copysign cummax cummin dim dropout expand fill flip floor fmax fmin gather grad iota leaf leaky_relu max
+    max_pool maximum min minimum neg nextafter pad permute put random_bits relu reshape round scatter select sign slice
+    slice_update sort stop_gradient take trunc view_put window""".split()
+)
+
+Values = dict[Value, np.ndarray]
 
 active = False  # within check_mode(); run_step reads it
 
@@ -72,11 +83,11 @@ def run_checked(
     if all(_difference(a, e, v.dtype, None) is None for a, e, v in zip(results, expected, graph.returns, strict=True)):
         return made
     search = _Search(graph, len(buffers), inputs, scalars, bindings, compile or _compile)
-    noise = search.moved(graph)
-    for a, e, n, v in zip(results, expected, noise, graph.returns, strict=True):
-        difference = _difference(a, e, v.dtype, n)
+    right, moved = search.values(noisy=False), search.values(noisy=True)
+    for a, v in zip(results, graph.returns, strict=True):
+        difference = _difference(a, right[v], v.dtype, moved[v])
         if difference is not None:
-            raise search.error(v, difference)
+            raise search.error(v, difference, right, moved)
     return made
 
 
@@ -115,7 +126,7 @@ class _Difference:
 
 
 def _difference(a: np.ndarray, e: np.ndarray, dtype: DType, moved: np.ndarray | None) -> _Difference | None:
-    """Where `a` is not `e`; None where they agree. `moved`: `e` from inputs moved by a rounding error."""
+    """Where `a` is not `e`; None where they agree. `moved`: `e` with more rounding errors."""
     if not dtype.is_floating:
         wrong = a != e
         excused = 0 if moved is None else 4 * np.count_nonzero(moved != e)
@@ -160,39 +171,38 @@ class _Search:
     bindings: dict[str, int]
     compile: Callable[[Function, int], Executable]
 
-    def moved(self, fn: Function) -> tuple[np.ndarray, ...]:
-        """`fn` on inputs moved by one rounding error each."""
+    def values(self, noisy: bool) -> Values:
+        """Every value of the graph, op by op; `noisy`: with more rounding errors in the operands and results of ops."""
         rng = np.random.default_rng(0)
-        arrays = []
-        for a, p in zip(self.inputs, fn.params, strict=True):
-            if p.dtype.is_floating and p.dtype is not bfloat16:
-                shift = rng.choice([-1.0, 1.0], a.shape) * np.finfo(a.dtype).eps
-                a = (a * (1 + shift)).astype(a.dtype)
-            arrays.append(a)
-        return evaluate(fn, *arrays, bindings=self.bindings)
+        found: Values = dict(zip(self.graph.params, self.inputs, strict=True))
+        for op in self.graph.ops:
+            read = tuple(dict.fromkeys((*op.operands, *free_values(op.regions))))
+            one = Function("one", Block(read, (op,), op.results), symbols=self.graph.symbols)
+            moves = noisy and op.operation.name not in _EXACT and any(v.dtype.is_floating for v in op.results)
+            operands = [_moved(rng, found[v], v.dtype) if moves else found[v] for v in read]
+            results = evaluate(one, *operands, bindings=self.bindings)
+            for v, a in zip(op.results, results, strict=True):
+                found[v] = _moved(rng, a, v.dtype) if moves else a
+        return found
 
-    def error(self, returned: Value, seen: _Difference) -> CheckError:
+    def error(self, returned: Value, seen: _Difference, right: Values, moved: Values) -> CheckError:
         """The error to raise for a wrong result; bisects over prefixes."""
         ops = self.graph.ops
-        every = [v for op in ops for v in op.results]
-        everything = replace(self.graph, body=Block(self.graph.params, ops, tuple(every)))
-        expected = dict(zip(every, evaluate(everything, *self.inputs, bindings=self.bindings), strict=True))
-        moved = dict(zip(every, self.moved(everything), strict=True))
         low, high = 0, len(ops)  # the prefix of `low` ops is right, that of `high` ops is wrong
-        worst = self._wrong(high, expected, moved)
+        worst = self._wrong(high, right, moved)
         if worst is None:
             op = next((op for op in ops if returned in op.results), None)
             return _error(op, seen, "in the whole program only (is its memory plan wrong?)")
         while high - low > 1:
             middle = (low + high) // 2
-            found = self._wrong(middle, expected, moved)
+            found = self._wrong(middle, right, moved)
             if found is None:
                 low = middle
             else:
                 high, worst = middle, found
         return _error(ops[high - 1], worst, f"op {high} of {len(ops)}")
 
-    def _wrong(self, count: int, expected: dict, moved: dict) -> _Difference | None:
+    def _wrong(self, count: int, right: Values, moved: Values) -> _Difference | None:
         """The difference in the last wrong value that the first `count` ops hand on, compiled by themselves."""
         ops, rest = self.graph.ops[:count], self.graph.ops[count:]
         read = {v for op in rest for v in op.operands} | set(self.graph.returns)
@@ -202,8 +212,18 @@ class _Search:
         made = self.compile(fn, self.leaves).run(buffers, self.scalars, self.bindings)
         found = None
         for b, v in zip(made, values, strict=True):
-            found = _difference(_array(b, v, self.bindings), expected[v], v.dtype, moved[v]) or found
+            found = _difference(_array(b, v, self.bindings), right[v], v.dtype, moved[v]) or found
         return found
+
+
+def _moved(rng: np.random.Generator, a: np.ndarray, dtype: DType) -> np.ndarray:
+    """Floats with their last bits changed."""
+    if not dtype.is_floating:
+        return a
+    if dtype is bfloat16:  # bit patterns
+        return np.where((a & 0x7F80) == 0x7F80, a, a ^ rng.integers(0, 2, a.shape).astype(a.dtype))
+    with np.errstate(all="ignore"):
+        return np.asarray(a * (1 + rng.choice([-1.0, 1.0], a.shape) * np.finfo(a.dtype).eps), a.dtype)
 
 
 def _buffer(a: np.ndarray) -> Buffer:

@@ -11,6 +11,8 @@ from treadle.compiler import notes
 from treadle.compiler.novelty import Known, Novelty, novelty
 from treadle.compiler.picture_graph import short_loc
 from treadle.ir.core import Loc, Op
+from treadle.ir.ops.sources import Constant
+from treadle.ir.ops.views import Expand
 from treadle.recorder import trace
 from treadle.recorder.tree import Node, children, size
 
@@ -203,10 +205,11 @@ def _kernel(op: Op) -> KernelReport:
     names: Counter[str] = Counter()
     lines: dict[str, None] = {}
     for inner in _flat(op):
-        if inner is not op:
+        if inner is not op and not isinstance(inner.operation, Constant | Expand):
             names[inner.operation.name.split(".", 1)[1]] += 1
         if inner.loc is not None:
             lines[short_loc(inner.loc)] = None
+    names = names or Counter(["expand"])
     return KernelReport(kind, tuple(names.most_common()), tuple(sorted(lines, key=_by_line)))
 
 

@@ -22,7 +22,7 @@ from treadle.recorder.tree import LEAF, Node, children
 
 __all__ = ["Picture", "visualize"]
 
-PIPELINE = "expand-grad,decompose,simplify"
+GRAPH_PIPELINE, KERNEL_PIPELINE = "expand-grad,decompose,simplify", "group"  # as in native.py
 
 
 class Picture(graphviz.Source):
@@ -159,11 +159,11 @@ def _lowered(fn: Function, level: str) -> Function:
     params = set(fn.params)
     if level == "graph":
         return replace(fn, body=_needed(fn, fn.returns))
-    fn = run_pipeline(fn, PIPELINE, Context())
+    fn = run_pipeline(fn, GRAPH_PIPELINE, Context())
     computed = tuple(dict.fromkeys(v for v in fn.returns if v not in params and v not in fn.params))
     if not computed:
         return fn
-    return run_pipeline(replace(fn, body=_needed(fn, computed)), "fuse", Context())
+    return run_pipeline(replace(fn, body=_needed(fn, computed)), KERNEL_PIPELINE, Context())
 
 
 def _needed(fn: Function, returns: tuple[Value, ...]) -> Block:
