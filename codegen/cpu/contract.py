@@ -27,6 +27,7 @@ class Options:
     direct_a: bool = False
     direct_b: bool = False
     unroll: int = 1
+    rows_first: bool = False
 
 
 OPTIONS = Options()
@@ -35,6 +36,22 @@ OPTIONS = Options()
 def emit_contract(emitter: Emitter, op: Op) -> None:
     """Write the loop over tasks [%begin, %end) of a contraction."""
     _Contraction(emitter, op).tasks("%begin", "%end")
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One block of k of one task: rows x cols of batch item `b` from (i0, j0) on."""
+
+    left: Operand
+    right: Operand
+    b: str
+    i0: str
+    rows: str
+    j0: str
+    cols: str
+    k0: str
+    count: str
+    last: str
 
 
 class _Contraction:
@@ -106,18 +123,22 @@ class _Contraction:
         return a, bb
 
     def blocks(self, a_offset: str, b_offset: str, b: str, i0: str, rows: str, j0: str, cols: str) -> None:
-        code, shape, op = self.code, self.shape, self.op
+        code, shape = self.code, self.shape
 
-        def block(k0: str) -> None:
+        def run(k0: str) -> None:
             count = code.smaller(code.sub(self.k, k0), str(shape.depth))
-            a = self.operand(self.a_buffer, self.a_dtype, a_offset, self.a_lanes, self.a_k, self.a_k_table, k0, count)
-            bb = self.operand(self.b_buffer, self.b_dtype, b_offset, self.b_lanes, self.b_k, self.b_k_table, k0, count)
-            if not self.options.direct_a:
-                pack_panels(code, a, Panel(self.a_panels, self.a_table, shape.mr, shape.mr), rows, count)
+            left = self.operand(self.a_buffer, self.a_dtype, a_offset, self.a_lanes, self.a_k, self.a_k_table, k0, count)
+            right = self.operand(self.b_buffer, self.b_dtype, b_offset, self.b_lanes, self.b_k, self.b_k_table, k0, count)
             last = "true" if self.single else code.equal(code.add(k0, count), self.k)
-            self.panels(a, bb, k0, count, last, b, i0, rows, j0, cols)
+            block = _Block(left, right, b, i0, rows, j0, cols, k0, count, last)
+            if not self.options.direct_a:
+                pack_panels(code, left, Panel(self.a_panels, self.a_table, shape.mr, shape.mr), rows, count)
+            if self.options.direct_b:
+                self.tiles(block, "0", cols, "")
+            else:
+                code.loop("0", cols, lambda j: self.columns(block, j), step=str(self.together), runs=True)
 
-        code.loop("0", code.larger(self.k, "1"), block, step=str(shape.depth), runs=True)
+        code.loop("0", code.larger(self.k, "1"), run, step=str(shape.depth), runs=True)
 
     def operand(self, buffer: str, dtype: DType, offset: str, lanes: Group, k: Group, table: str, k0: str, count: str) -> Operand:
         code = self.code
@@ -131,70 +152,78 @@ class _Contraction:
 
     # Tiles -----------------------------------------------------------------------------------------------------------
 
-    def panels(self, a: Operand, bb: Operand, k0: str, count: str, last: str, b: str, i0: str, rows: str, j0: str, cols: str) -> None:
-        code, shape, tile = self.code, self.shape, self.tile
-        element = tile.element
+    def columns(self, block: _Block, first: str) -> None:
+        """Pack some panels of B and run all of A past them."""
+        code, shape = self.code, self.shape
+        here = code.smaller(code.sub(block.cols, first), str(self.together))
+        table = code.at("i64", self.b_table, first)
+        pack_panels(code, block.right, Panel(self.b_panels, table, shape.nr, self.tile.lanes), here, block.count)
+        self.tiles(block, first, here, self.b_panels)
 
-        def columns(first: str) -> None:
-            """Panels of B that are packed together."""
-            here = code.smaller(code.sub(cols, first), str(self.together))
-            table = code.at("i64", self.b_table, first)
-            pack_panels(code, bb, Panel(self.b_panels, table, shape.nr, tile.lanes), here, count)
+    def tiles(self, block: _Block, first: str, cols: str, panels: str) -> None:
+        """All rows by `cols` columns from `first` on: from packed `panels`, or B as it lies in memory."""
+        code, shape = self.code, self.shape
 
-            def packed(j: str) -> None:
-                column(code.add(first, j), Vectors(code.at(element, self.b_panels, code.mul(j, count)), str(shape.nr)))
+        def right(j: str) -> Vectors:
+            if panels:
+                return Vectors(code.at(self.tile.element, panels, code.mul(j, block.count)), str(shape.nr))
+            offset = code.let(f"load i64, ptr {code.at('i64', self.b_table, code.add(first, j))}, align 8")
+            return Vectors(block.right.move(code, block.right.base, offset), block.right.axis.stride)
 
-            code.loop("0", here, packed, step=str(shape.nr), runs=True)
+        def row(i: str) -> None:
+            left = self.left(block, i)
+            code.loop("0", cols, lambda j: self.one(block, left, i, right(j), code.add(first, j)), step=str(shape.nr), runs=True)
 
-        def direct(j: str) -> None:
-            offset = code.let(f"load i64, ptr {code.at('i64', self.b_table, j)}, align 8")
-            column(j, Vectors(bb.move(code, bb.base, offset), bb.axis.stride))
+        def column(j: str) -> None:
+            vectors = right(j)
+            code.loop("0", block.rows, lambda i: self.one(block, self.left(block, i), i, vectors, code.add(first, j)), step=str(shape.mr), runs=True)
 
-        def column(j: str, vectors: Vectors) -> None:
-            def row(i: str) -> None:
-                if self.options.direct_a:
-                    starts = []
-                    for r in range(tile.mr):
-                        p = code.at("i64", code.at("i64", self.a_table, i), str(r))
-                        starts.append(a.move(code, a.base, code.let(f"load i64, ptr {p}, align 8")))
-                    source = Rows(starts, a.axis.stride)
-                else:
-                    source = Rows([code.at(element, self.a_panels, code.mul(i, count))], str(tile.mr))
-                if self.single:
-                    sums = self.sums
-                else:
-                    sums = code.at(element, self.sums, code.add(code.mul(j, str(shape.rows)), code.mul(i, str(shape.nr))))
-                values = self.compute(source, vectors, k0, count, sums)
-                height = code.smaller(code.sub(rows, i), str(tile.mr))
-                width = code.smaller(code.sub(cols, j), str(tile.nr))
-                at_i, at_j = code.add(i0, i), code.add(j0, j)
-
-                def keep() -> None:
-                    for v, value in enumerate(values):
-                        p = code.at(element, sums, str(v * tile.lanes))
-                        code.do(f"store {tile.kind} {value}, ptr {p}, align {tile.dtype.itemsize}")
-
-                def finish() -> None:
-                    self.epilogue.from_memory(sums, b, at_i, height, at_j, width)
-
-                def keep_and_finish() -> None:
-                    keep()
-                    code.branch(last, finish)
-
-                if not self.epilogue.inline:
-                    keep_and_finish()
-                    return
-                full = code.both(last, code.both(code.equal(height, str(tile.mr)), code.equal(width, str(tile.nr))))
-                code.branch(full, lambda: self.epilogue.from_registers(values, b, at_i, at_j), keep_and_finish)
-
-            code.loop("0", rows, row, step=str(shape.mr), runs=True)
-
-        if self.options.direct_b:
-            code.loop("0", cols, direct, step=str(shape.nr), runs=True)
+        if self.options.rows_first:
+            code.loop("0", block.rows, row, step=str(shape.mr), runs=True)
         else:
-            code.loop("0", cols, columns, step=str(self.together), runs=True)
+            code.loop("0", cols, column, step=str(shape.nr), runs=True)
 
-    def compute(self, a: Rows, b: Vectors, k0: str, count: str, sums: str) -> list[str]:
+    def left(self, block: _Block, i: str) -> Rows:
+        """The rows of A of the tile at i."""
+        code, tile = self.code, self.tile
+        if not self.options.direct_a:
+            return Rows([code.at(tile.element, self.a_panels, code.mul(i, block.count))], str(tile.mr))
+        starts, a = [], block.left
+        table = code.at("i64", self.a_table, i)
+        for r in range(tile.mr):
+            offset = code.let(f"load i64, ptr {code.at('i64', table, str(r))}, align 8")
+            starts.append(a.move(code, a.base, offset))
+        return Rows(starts, a.axis.stride)
+
+    def one(self, block: _Block, a: Rows, i: str, b: Vectors, j: str) -> None:
+        """One register tile, and the epilogue on it after the last block of k."""
+        code, tile, shape = self.code, self.tile, self.shape
+        sums = self.sums
+        if not self.single:
+            # Tiles lie in the order in which they are computed.
+            sums = code.at(tile.element, sums, code.add(code.mul(j, str(shape.rows)), code.mul(i, str(shape.nr))))
+        values = self.compute(block, a, b, sums)
+        height = code.smaller(code.sub(block.rows, i), str(tile.mr))
+        width = code.smaller(code.sub(block.cols, j), str(tile.nr))
+        at_i, at_j = code.add(block.i0, i), code.add(block.j0, j)
+
+        def keep() -> None:
+            for v, value in enumerate(values):
+                p = code.at(tile.element, sums, str(v * tile.lanes))
+                code.do(f"store {tile.kind} {value}, ptr {p}, align {tile.dtype.itemsize}")
+
+        def keep_and_finish() -> None:
+            keep()
+            code.branch(block.last, lambda: self.epilogue.from_memory(sums, block.b, at_i, height, at_j, width))
+
+        if not self.epilogue.inline:
+            keep_and_finish()
+            return
+        whole = code.both(code.equal(height, str(tile.mr)), code.equal(width, str(tile.nr)))
+        whole = code.both(block.last, whole)
+        code.branch(whole, lambda: self.epilogue.from_registers(values, block.b, at_i, at_j), keep_and_finish)
+
+    def compute(self, block: _Block, a: Rows, b: Vectors, sums: str) -> list[str]:
         """The sums of one tile up to and with this block of k; those of the blocks before lie at `sums`."""
         code, tile = self.code, self.tile
         zeros = ["zeroinitializer"] * (tile.mr * tile.vectors)
@@ -202,9 +231,9 @@ class _Contraction:
         if not self.single:
             spots = [code.at(tile.element, sums, str(v * tile.lanes)) for v in range(len(zeros))]
             initial = code.branch(
-                code.equal(k0, "0"),
+                code.equal(block.k0, "0"),
                 lambda: zeros,
                 lambda: [code.let(f"load {tile.kind}, ptr {p}, align {tile.dtype.itemsize}") for p in spots],
                 [tile.kind] * len(zeros),
             )
-        return run_tile(code, tile, a, b, count, initial, self.options.unroll)
+        return run_tile(code, tile, a, b, block.count, initial, self.options.unroll)

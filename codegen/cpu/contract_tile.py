@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from treadle.codegen.cpu.contract_code import Code
+from treadle.codegen.cpu.contract_code import Code, known
 from treadle.codegen.cpu.contract_pack import vector_type
 from treadle.codegen.emit_scalar import llvm_type
 from treadle.ir.dtypes import DType
@@ -106,6 +106,8 @@ def run_tile(code: Code, tile: Tile, a: Rows, b: Vectors, count: str, initial: l
 
     first = ("i64", "0") if len(a.starts) > 1 else ("ptr", a.starts[0])
     state = [first, ("ptr", b.start), *((tile.kind, x) for x in initial)]
+    while known(count) is not None and int(count) % unroll:
+        unroll -= 1  # no remainder
     if unroll > 1:
         main = code.sub(count, code.rem(count, str(unroll)))
         values = code.loop("0", main, steps(unroll), state, step=str(unroll))
