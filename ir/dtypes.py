@@ -42,8 +42,24 @@ class DType:
         """The type in which sums and transcendental functions of this type are evaluated."""
         return float32 if self.kind == "f" and self.bits == 16 else self
 
-    def __str__(self) -> str:
-        return self.short
+    @property
+    def is_floating_point(self) -> bool:
+        """torch's name of `is_floating`."""
+        return self.is_floating
+
+    @property
+    def is_complex(self) -> bool:
+        """False: there are no complex types."""
+        return False
+
+    @property
+    def is_signed(self) -> bool:
+        """True for types with negative values."""
+        return self.kind in "if"
+
+    def to_real(self) -> DType:
+        """The real type of the same precision: itself."""
+        return self
 
     def __repr__(self) -> str:
         return f"treadle.{self.name}"

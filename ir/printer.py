@@ -73,8 +73,10 @@ def attribute_text(value: Any, indent: str = "", locations: bool = False) -> str
     if isinstance(value, tuple):
         return f"[{', '.join(attribute_text(v, indent, locations) for v in value)}]"
     if isinstance(value, ScalarType):
-        return f"scalar<{value.dtype}>"
-    if isinstance(value, DType | Expr | Type):
+        return f"scalar<{value.dtype.short}>"
+    if isinstance(value, DType):
+        return value.short
+    if isinstance(value, Expr | Type):
         return str(value)
     if isinstance(value, Function):
         return _Printer(locations, hints=False).function(value, indent)

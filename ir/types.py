@@ -80,7 +80,7 @@ class TensorType(Type):
     def __str__(self) -> str:
         body = "".join(f"{d}x" if isinstance(d, int) else f"[{d}]x" for d in self.shape)
         tail = "" if self.device == "cpu" else f", {self.device}"
-        return f"tensor<{body}{self.dtype}{tail}>"
+        return f"tensor<{body}{self.dtype.short}{tail}>"
 
 
 class ScalarType(Type):
@@ -91,7 +91,7 @@ class ScalarType(Type):
     dtype: DType
 
     def __str__(self) -> str:
-        return str(self.dtype)
+        return self.dtype.short
 
 
 class IndexType(Type):
@@ -118,7 +118,7 @@ class BufferType(Type):
 
     def __str__(self) -> str:
         size = self.size if isinstance(self.size, int) else f"[{self.size}]"
-        return f"buffer<{size}x{self.dtype}, {self.space}>"
+        return f"buffer<{size}x{self.dtype.short}, {self.space}>"
 
 
 INDEX = IndexType()

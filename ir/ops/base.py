@@ -109,7 +109,7 @@ class Elementwise(Rule):
             raise TypeError(f"{self.name} takes {self.arity} operands, not {len(types)}")
         first = same_shape(self.name, types)
         if not self.mixed and any(t.dtype is not first.dtype for t in types):
-            raise RuntimeError(f"{self.name}: operands have dtypes {', '.join(str(t.dtype) for t in types)}")
+            raise RuntimeError(f"{self.name}: operands have dtypes {', '.join(t.dtype.short for t in types)}")
         for t in types[-1:]:
             if t.dtype.kind not in self.kinds:
                 raise RuntimeError(f'"{self.name.split(".")[1]}" not implemented for {t.dtype!r}')

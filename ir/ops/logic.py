@@ -308,7 +308,7 @@ class Select(Elementwise):
                 f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition!r}"
             )
         if x is not y:
-            raise RuntimeError(f"select: operands have dtypes {x} and {y}")
+            raise RuntimeError(f"select: operands have dtypes {x.short} and {y.short}")
         return out
 
     def scalar(self, s: Any, *xs: Value) -> Value:
@@ -404,7 +404,7 @@ class Bitcast(Elementwise):
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         (out,) = super().infer(*types)
         if types[0].dtype.bits != self.dtype.bits or self.dtype.kind == "b":
-            raise RuntimeError(f"bitcast from {types[0].dtype} to {self.dtype}: the widths differ")
+            raise RuntimeError(f"bitcast from {types[0].dtype.short} to {self.dtype.short}: the widths differ")
         return (out,)
 
     def result_dtype(self, *operands: DType) -> DType:
@@ -448,7 +448,9 @@ class BitsToUniform(Elementwise):
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         (out,) = super().infer(*types)
         if types[0].dtype is not dtypes.int32 or not self.dtype.is_floating:
-            raise RuntimeError(f"bits_to_uniform takes i32 to a floating dtype, not {types[0].dtype} to {self.dtype}")
+            raise RuntimeError(
+                f"bits_to_uniform takes i32 to a floating dtype, not {types[0].dtype.short} to {self.dtype.short}"
+            )
         return (out,)
 
     def result_dtype(self, *operands: DType) -> DType:

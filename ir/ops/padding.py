@@ -235,8 +235,8 @@ class SliceUpdate(Structured):
         shown = tuple(map(slice_size, self.starts, self.limits, self.steps))
         if not same_shape(new.shape, shown) or new.dtype is not base.dtype:
             raise RuntimeError(
-                f"slice_update: a slice of shape {shape_text(shown)} and dtype {base.dtype} cannot hold a tensor of "
-                f"shape {shape_text(new.shape)} and dtype {new.dtype}"
+                f"slice_update: a slice of shape {shape_text(shown)} and dtype {base.dtype.short} cannot hold a tensor of "
+                f"shape {shape_text(new.shape)} and dtype {new.dtype.short}"
             )
         return (base,)
 

@@ -53,7 +53,7 @@ class Attention(Composite):
         if any(x.dtype is not q.dtype for x in (k, v)) or (
             len(types) > 3 and types[3].dtype not in (dtypes.bool_, q.dtype)
         ):
-            raise RuntimeError(f"attention: operands have dtypes {', '.join(str(x.dtype) for x in types)}")
+            raise RuntimeError(f"attention: operands have dtypes {', '.join(x.dtype.short for x in types)}")
         return (q.with_shape((*lead, t, v.shape[-1])),)
 
     def _contract(self, b: Builder, x: Value, y: Value, letters: str) -> Term:

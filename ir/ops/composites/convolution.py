@@ -126,7 +126,7 @@ def _check(name: str, types: tuple[TensorType, ...], n: int, groups: int, in_cha
             f"{shape_text(w.shape)}"
         )
     if any(t.dtype is not x.dtype for t in types):
-        raise RuntimeError(f"{name}: input, weight and bias have dtypes {', '.join(str(t.dtype) for t in types)}")
+        raise RuntimeError(f"{name}: input, weight and bias have dtypes {', '.join(t.dtype.short for t in types)}")
     transposed = in_channels == 0
     expected = w.shape[0] if transposed else w.shape[1] * groups
     if not same_dim(x.shape[1], expected):
