@@ -46,8 +46,6 @@ def set_printoptions(
 
 def tensor_repr(t: Tensor) -> str:
     """The text of a tensor. Waits for its value."""
-    kind = type(t).__name__
-    prefix, suffix = ("Parameter containing:\ntensor(", ")") if kind == "Parameter" else ("tensor(", ")")
     a = wide(to_array(t), t.dtype)
     extra = []
     if a.size == 0:
@@ -60,7 +58,7 @@ def tensor_repr(t: Tensor) -> str:
         extra.append(f"dtype={t.dtype!r}")
     if t._h.grad:
         extra.append("requires_grad=True" if t.is_leaf else f"grad_fn={t.grad_fn!r}")
-    return prefix + ", ".join([body, *extra]) + suffix
+    return f"tensor({', '.join([body, *extra])})"
 
 
 def _body(a: np.ndarray, indent: int) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from treadle.ir.ops.base import View
 from treadle.ir.ops.view_put import ViewPut
+from treadle.ir.ops.identity import Copy
 from treadle.ir.ops.views import Expand
 from treadle.ir.types import TensorType
 from treadle.recorder.flush import finish, flush
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from treadle.tensor import Tensor
 
 __all__ = ["Alias", "Storage", "alias_of", "leaf_over", "same_storage", "view", "write"]
+
+
+_COPY = intern_operation(Copy())
 
 
 class Storage:
@@ -143,6 +147,8 @@ def check_writable(t: Tensor) -> None:
 
 def write(t: Tensor, new: Tensor) -> Tensor:
     """In-place assignment: `t`, and every alias of it, shows `new` (of the same shape and dtype) from now on."""
+    if new._h.leaf is not None:  # the value of another leaf, not the leaf itself
+        new = record1(_COPY, id(_COPY), new)
     alias = t._alias
     type_ = t._type()
     if alias is None:

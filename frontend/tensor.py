@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -355,6 +356,29 @@ class Tensor:
     def __hash__(self) -> int:
         return id(self)
 
+    def __deepcopy__(self, memo: dict) -> Tensor:
+        """A leaf with a copy of the elements, of `.grad`, and of attributes. Raises RuntimeError on a computed tensor."""
+        known = memo.get(id(self))
+        if known is not None:
+            return known
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment."
+            )
+        made = memo[id(self)] = from_array(to_array(self), self.dtype)
+        made.__class__ = type(self)
+        if self._h.grad:
+            made.requires_grad_()
+        if self.grad is not None:
+            made.grad = copy.deepcopy(self.grad, memo)
+        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        """Pickles as dtype, shape and bytes: nothing that runs code when read."""
+        a = to_array(self)
+        return _rebuild, (type(self), self.dtype.name, tuple(self.shape), a.tobytes(), self._h.grad and self.is_leaf)
+
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if not self.ndim else object.__format__(self, spec)
 
@@ -442,6 +466,14 @@ def from_array(a: np.ndarray, dtype: DType | None = None, copy: bool = True) -> 
     else:
         buffer = Buffer.from_numpy(a)
     return make_tensor(concrete(buffer, TensorType(dtype, a.shape)))
+
+
+def _rebuild(cls: type, dtype: str, shape: tuple[int, ...], contents: bytes, requires_grad: bool) -> Tensor:
+    """Undo `Tensor.__reduce_ex__`."""
+    kind = dtypes.DTYPES[dtype]
+    made = from_array(np.frombuffer(contents, kind.numpy).reshape(shape), kind)
+    made.__class__ = cls
+    return made.requires_grad_() if requires_grad else made
 
 
 def _legacy(args: tuple) -> Handle:

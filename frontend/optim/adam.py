@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import treadle
+from treadle._ops import rebind_
+from treadle.ir.core import Operation
+from treadle.ir.ops.composites import AdamUpdate
 from treadle.optim._elementwise import (
     ElementwiseOptimizer,
     check_betas,
@@ -17,18 +20,17 @@ from treadle.optim._elementwise import (
     zeros_like,
 )
 from treadle.optim.optimizer import Group
+from treadle.recorder.trace import record
+from treadle.recorder.tree import intern_operation
 
 __all__ = ["Adam", "AdamW"]
 
 
 class _Coefficients(NamedTuple):
-    beta1: float
-    beta2: float
-    eps: float
-    decay: float  # of the gradient (coupled); 0 for none
-    shrink: Any  # runtime scalar: factor on the parameter (decoupled decay), or None
-    down: Any  # runtime scalar: -lr / (1 - beta1^step)
-    root: Any  # runtime scalar: sqrt(1 - beta2^step)
+    rule: Operation
+    lr: Any  # runtime scalars, like the next two
+    correction1: Any  # 1 - beta1^step
+    correction2_sqrt: Any  # sqrt(1 - beta2^step)
 
 
 class Adam(ElementwiseOptimizer):
@@ -82,35 +84,25 @@ class Adam(ElementwiseOptimizer):
         return state
 
     def _coefficients(self, group: Group, state: dict[str, Any]) -> _Coefficients:
-        step, lr, decay = state["step"], number(group["lr"]), group["weight_decay"]
-        beta1, beta2 = (number(beta) for beta in group["betas"])
-        decoupled = group["decoupled_weight_decay"]
-        return _Coefficients(
-            beta1=beta1,
-            beta2=beta2,
-            eps=group["eps"],
-            decay=0 if decoupled else decay,
-            shrink=scalar(1 - lr * decay) if decoupled and decay else None,
-            down=scalar(-lr / (1 - beta1**step)),
-            root=scalar((1 - beta2**step) ** 0.5),
-        )
+        step = state["step"]
+        beta1, beta2 = (float(number(beta)) for beta in group["betas"])
+        decay, eps = float(number(group["weight_decay"])), float(number(group["eps"]))
+        rule = _rule(beta1, beta2, eps, decay, bool(group["decoupled_weight_decay"]), bool(group["amsgrad"]))
+        root = (1 - beta2**step) ** 0.5
+        return _Coefficients(rule, scalar(number(group["lr"])), scalar(1 - beta1**step), scalar(root))
 
     def _update(self, p: Any, grad: Any, state: dict[str, Any], c: _Coefficients) -> None:
-        _update(p, grad, state["exp_avg"], state["exp_avg_sq"], state.get("max_exp_avg_sq"), c)
+        averages = [state[name] for name in ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if name in state]
+        new, *news = record(c.rule, p, grad, *averages, c.lr, c.correction1, c.correction2_sqrt)
+        for old, value in zip(averages, news, strict=True):
+            rebind_(old, value)
+        rebind_(p, new)
 
 
-def _update(p: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, max_exp_avg_sq: Any, c: _Coefficients) -> None:
-    """Apply the rule in place to `p` and its averages; `max_exp_avg_sq` is None without AMSGrad."""
-    if c.shrink is not None:
-        p.mul_(c.shrink)
-    if c.decay:
-        grad = grad.add(p, alpha=c.decay)
-    exp_avg.lerp_(grad, 1 - c.beta1)
-    exp_avg_sq.mul_(c.beta2).addcmul_(grad, grad, value=1 - c.beta2)
-    second = exp_avg_sq
-    if max_exp_avg_sq is not None:
-        second = max_exp_avg_sq.copy_(treadle.maximum(max_exp_avg_sq, exp_avg_sq))
-    p.addcdiv_(exp_avg, (second.sqrt() / c.root).add_(c.eps), value=c.down)
+@functools.lru_cache(maxsize=256)
+def _rule(beta1: float, beta2: float, eps: float, decay: float, decoupled: bool, amsgrad: bool) -> Operation:
+    """The recorded op of one parameter's update (made once: its identity keys the trace)."""
+    return intern_operation(AdamUpdate(beta1, beta2, eps, decay, decoupled, amsgrad, False))
 
 
 class AdamW(Adam):

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from treadle._ops import rebind_
+from treadle.ir.core import Operation
+from treadle.ir.ops.composites import SgdUpdate
 from treadle.optim._elementwise import ElementwiseOptimizer, check_flags, check_lr, check_not_negative, number, scalar
 from treadle.optim.optimizer import Group
+from treadle.recorder.trace import record
+from treadle.recorder.tree import intern_operation
 
 __all__ = ["SGD"]
 
@@ -57,34 +63,28 @@ class SGD(ElementwiseOptimizer):
             group.setdefault("maximize", False)
 
     def _step_group(self, group: Group) -> None:
-        down = scalar(-number(group["lr"]))
-        momentum = group["momentum"]
+        lr, momentum, decay = scalar(number(group["lr"])), float(group["momentum"]), float(number(group["weight_decay"]))
+        dampening, nesterov, maximize = float(group["dampening"]), bool(group["nesterov"]), bool(group["maximize"])
+        first, later = (_rule(momentum, dampening, decay, nesterov, maximize, k) for k in (True, False))
         for p in group["params"]:
             grad = p.grad
             if grad is None:
                 continue
-            old = self.state[p].get("momentum_buffer") if momentum else None
-            new = _update(
-                p, grad, old, down, momentum, group["dampening"], number(group["weight_decay"]),
-                group["nesterov"], group["maximize"],
-            )  # fmt: skip
-            if new is not old:
-                self.state[p]["momentum_buffer"] = new
+            if not momentum:
+                rebind_(p, record(first, p, grad, lr))
+                continue
+            state = self.state[p]
+            old = state.get("momentum_buffer")
+            if old is None:
+                new, buf = record(first, p, grad, lr)
+                state["momentum_buffer"] = buf
+            else:
+                new, buf = record(later, p, grad, old, lr)
+                rebind_(old, buf)
+            rebind_(p, new)
 
 
-def _update(
-    p: Any, grad: Any, buf: Any, down: Any, momentum: float, dampening: float, decay: float, nesterov: bool, up: bool
-) -> Any:
-    """Apply the rule in place to `p`; `down` is -lr. Returns the momentum buffer, made if it was None."""
-    if up:
-        grad = -grad
-    if decay:
-        grad = grad.add(p, alpha=decay)
-    if momentum:
-        if buf is None:
-            buf = grad.clone()
-        else:
-            buf.mul_(momentum).add_(grad, alpha=1 - dampening)
-        grad = grad.add(buf, alpha=momentum) if nesterov else buf
-    p.add_(grad, alpha=down)
-    return buf
+@functools.lru_cache(maxsize=256)
+def _rule(momentum: float, dampening: float, decay: float, nesterov: bool, maximize: bool, first: bool) -> Operation:
+    """The recorded op of one parameter's update (made once: its identity keys the trace)."""
+    return intern_operation(SgdUpdate(momentum, dampening, decay, nesterov, maximize, first))

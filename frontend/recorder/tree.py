@@ -18,6 +18,7 @@ import threading
 from typing import Any
 
 from treadle.ir.core import Op, Operation, Value
+from treadle.ir.printer import operation_key
 from treadle.ir.types import TensorType
 
 __all__ = ["LEAF", "MARK", "RUNTIME", "SCALAR", "Node", "ScalarEdge", "TREE_LOCK", "intern_operation", "prune"]
@@ -118,12 +119,30 @@ def same_scalar(a: Any, b: Any) -> bool:
     return a != 0 or repr(a) == repr(b)
 
 
-_interned: dict[Operation, Operation] = {}
+_interned: dict[Any, Operation] = {}
+_interned_ids: set[int] = set()
 
 
 def intern_operation(op: Operation) -> Operation:
-    """The one object equal to `op` (identities key the edges; interned operations live for ever)."""
-    return _interned.setdefault(op, op)
+    """The one object equal to `op`, in the sense that tells -0.0 from 0.0 and 1 from True (identities key the edges;
+    interned operations live for ever)."""
+    if id(op) in _interned_ids:
+        return op
+    key = (type(op), *[(type(v), v) if v or type(v) is not float else repr(v) for v in op.__dict__.values()])
+    try:
+        found = _interned.get(key)
+    except TypeError:  # an attribute that is not hashable
+        found = None
+    if found is None:  # nested attributes may still tell numbers apart that compare equal
+        found = _interned.setdefault(operation_key(op), op)
+        if all(type(v) in (int, float, bool, str) or _plain_ints(v) for v in op.__dict__.values()):
+            _interned[key] = found
+    _interned_ids.add(id(found))
+    return found
+
+
+def _plain_ints(v: Any) -> bool:
+    return type(v) is tuple and all(type(x) is int for x in v)
 
 
 def children(node: Node) -> list[Node]:
