@@ -10,7 +10,7 @@ from treadle.ir.dims import Dim, ceildiv, product, symbol
 from treadle.ir.dtypes import DType
 from treadle.ir.loops import Affine, Check, For, IndexCast, IndexDiv, IndexMin, IndexMod
 from treadle.ir.ops.indexing import Put, Scatter
-from treadle.ir.ops.scans import CumMax, CumMin, CumProd, CumSum
+from treadle.ir.ops.scans import Scan
 from treadle.ir.scalar import ScalarBuilder
 from treadle.ir.types import INDEX, ScalarType
 from treadle.passes.nests.index import likely
@@ -173,16 +173,12 @@ def _updates(p: Pull, op: Op, dim: int, lanes_loop: Callable, messages: list[str
 
 
 def _scan(b: Builder, op: Op, pull: Callable[[dict[str, Dim]], Pull]) -> Dim:
-    """One task a line: a serial loop with the running value carried."""
-    o = op.operation
-    if not isinstance(o, CumSum | CumProd | CumMax | CumMin):
-        raise NotImplementedError(f"no lowering for {o.name}")
-    (x,) = op.operands
-    dim: int = o.dim
-    outer = [d for d in range(x.rank) if d != dim]
+    """One task a line: a serial loop that carries what the scan's `step` passes on."""
+    o: Scan = op.operation  # type: ignore[assignment]
+    x = op.operands[0]
+    outer = [d for d in range(x.rank) if d != o.dim]
     extents = {f"o{d}": x.shape[d] for d in outer}
     tasks = product(extents.values())
-    acc = o.accumulate_dtype(x.dtype)
 
     def task(s: ScalarBuilder, iv: Value) -> None:
         p = pull(dict(extents))
@@ -191,52 +187,27 @@ def _scan(b: Builder, op: Op, pull: Callable[[dict[str, Dim]], Pull]) -> Dim:
         for d in reversed(outer):
             p.loops[f"o{d}"] = s.emit(IndexMod(x.shape[d]), rest)
             rest = s.emit(IndexDiv(x.shape[d]), rest)
-        if isinstance(o, CumSum | CumProd):
-            _running(p, op, dim, acc)
-        else:
-            _running_extreme(p, op, dim, acc)
+        _line(p, op)
 
     loop(b, const(b, 0), const(b, tasks), For("parallel"), task)
     return tasks
 
 
-def _line(p: Pull, x: Value, dim: int) -> tuple[Pull, Value, tuple[Dim, ...]]:
+def _line(p: Pull, op: Op) -> None:
+    """The loop over the positions of one line."""
+    o: Scan = op.operation  # type: ignore[assignment]
+    x = op.operands[0]
     iv = Value(INDEX)
     q = p.inner(t=iv)
-    q.ranges = {**p.ranges, "t": x.shape[dim]}
-    return q, iv, tuple(symbol("t") if d == dim else symbol(f"o{d}") for d in range(x.rank))
-
-
-def _running(p: Pull, op: Op, dim: int, acc: DType) -> None:
-    (x,) = op.operands
-    q, iv, index = _line(p, x, dim)
-    carried = Value(ScalarType(acc))
-    combine = op.operation.combiner  # type: ignore[attr-defined]
-    total = q.s.call(combine, carried, q.s.cast(q.value(x, index), acc))
-    q.store(op.result, index, q.s.cast(total, x.dtype))
-    start = p.s.const(0 if combine == "add" else 1, acc)
-    p.s.emit(For(combiners=("last",)), const(p.s, 0), const(p.s, x.shape[dim]), start, regions=(q.s.block((iv, carried), (total,)),))
-
-
-def _running_extreme(p: Pull, op: Op, dim: int, acc: DType) -> None:
-    """The running extremum and the last index that has it; NaN stays once met."""
-    (x,) = op.operands
-    q, iv, index = _line(p, x, dim)
-    best, place = Value(ScalarType(x.dtype)), Value(ScalarType(dtypes.int64))
-    v = q.value(x, index)
-    at = q.number(symbol("t"))
-    better = q.s.call("ge" if isinstance(op.operation, CumMax) else "le", v, best)
-    if x.dtype.kind == "f":
-        better = q.s.or_(q.s.isnan(v), q.s.and_(better, q.s.not_(q.s.isnan(best))))
-    better = q.s.or_(better, q.s.eq(at, q.s.const(0, dtypes.int64)))
-    new, where = q.s.select(better, v, best), q.s.select(better, at, place)
-    values, indices = op.results
-    q.store(values, index, new)
-    q.store(indices, index, where)
-    starts = (p.s.const(0, x.dtype), p.s.const(0, dtypes.int64))
+    q.ranges = {**p.ranges, "t": x.shape[o.dim]}
+    index = tuple(symbol("t") if d == o.dim else symbol(f"o{d}") for d in range(x.rank))
+    starts = o.start(x.dtype)
+    carried = tuple(Value(ScalarType(dtype)) for dtype, _ in starts)
+    elements = tuple(q.value(v, index) for v in op.operands)
+    after, results = o.step(q.s, q.number(symbol("t")), carried, elements)
+    for v, result in zip(op.results, results, strict=True):
+        q.store(v, index, result)
     p.s.emit(
-        For(combiners=("last", "last")), const(p.s, 0), const(p.s, x.shape[dim]), *starts,
-        regions=(q.s.block((iv, best, place), (new, where)),),
+        For(combiners=("last",) * len(carried)), const(p.s, 0), const(p.s, x.shape[o.dim]),
+        *(p.s.const(value, dtype) for dtype, value in starts), regions=(q.s.block((iv, *carried), after),),
     )  # fmt: skip
-
-
