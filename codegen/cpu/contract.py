@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from treadle.codegen.cpu.contract_code import known
 from treadle.codegen.cpu.contract_epilogue import Epilogue
 from treadle.codegen.cpu.contract_pack import KAxis, Operand, Panel, fill_offsets, pack_panels
-from treadle.codegen.cpu.contract_schedule import Group, coalesce, lanes_of, resolve_tile
-from treadle.codegen.cpu.contract_tile import Rows, Tile, Vectors, run_tile
+from treadle.codegen.cpu.contract_schedule import Group, coalesce, plan_of
+from treadle.codegen.cpu.contract_tile import Rows, Tile, Vectors, run_dot, run_tile
 from treadle.codegen.emit_scalar import memory_type
-from treadle.ir.core import Op
+from treadle.ir.core import Block, Op
 from treadle.ir.dims import product
 from treadle.ir.dtypes import DType
 from treadle.ir.loops import LoopContract
@@ -20,17 +20,6 @@ if TYPE_CHECKING:
     from treadle.codegen.emit import Emitter
 
 __all__ = ["emit_contract"]
-
-
-@dataclass
-class Options:
-    direct_a: bool = False
-    direct_b: bool = False
-    unroll: int = 1
-    rows_first: bool = False
-
-
-OPTIONS = Options()
 
 
 def emit_contract(emitter: Emitter, op: Op) -> None:
@@ -58,34 +47,43 @@ class _Contraction:
     """Writes one kernel body."""
 
     def __init__(self, emitter: Emitter, node: Op) -> None:
-        op = node.operation
-        assert isinstance(op, LoopContract)
-        self.op, self.code = op, emitter.code
-        self.emitter, self.scalars, self.evaluate = emitter, emitter.scalars, emitter.dim
-        self.a_buffer, self.b_buffer = (emitter.env[v].text for v in node.operands)
-        self.a_dtype, self.b_dtype = (v.dtype for v in node.operands)
-        self.options = OPTIONS
-        self.shape = resolve_tile(op, emitter.target)
-        lanes = lanes_of(emitter.target, op.accumulate)
-        self.tile = Tile(self.shape.mr, self.shape.nr // lanes, lanes, op.accumulate)
-        self.epilogue = Epilogue(emitter, node.regions[0], self.tile)
-        self.reserve = emitter.reserve
+        assert isinstance(node.operation, LoopContract)
+        plan = plan_of(node.operation, emitter.target)
+        self.plan, self.op, self.shape = plan, plan.op, plan.tile
+        self.emitter, self.code, self.scalars, self.evaluate = emitter, emitter.code, emitter.scalars, emitter.dim
+        operands, region = node.operands, node.regions[0]
+        if plan.swapped:
+            acc, b, i, j = region.params
+            operands, region = operands[::-1], Block((acc, b, j, i), region.ops, region.yields)
+        self.a_buffer, self.b_buffer = (emitter.env[v].text for v in operands)
+        self.a_dtype, self.b_dtype = (v.dtype for v in operands)
+        op, accumulate = self.op, self.op.accumulate
+        self.tile = Tile(self.shape.mr, self.shape.nr // plan.lanes, plan.lanes, accumulate)
+        self.epilogue = Epilogue(emitter, region, self.tile)
         self.m, self.n, self.k = (self.evaluate(product(g)) for g in (op.m, op.n, op.k))
         self.a_lanes, self.b_lanes = coalesce(op.m, op.a_m), coalesce(op.n, op.b_n)
         self.a_k, self.b_k = coalesce(op.k, op.a_k), coalesce(op.k, op.b_k)
-        depth = self.shape.depth
+        self.dot = plan.style == "dot"
+        self.direct_a = plan.direct_a and self.a_dtype is accumulate
+        self.direct_b = plan.direct_b and self.b_dtype is accumulate
         k = known(self.k)
-        self.single = k is not None and k <= depth
-        size = op.accumulate.itemsize
-        o = self.options
-        self.a_panels = "" if o.direct_a else self.reserve((self.shape.rows * depth + 64) * size)
-        self.together = min(self.shape.cols, 4 * self.shape.nr)
-        self.b_panels = self.reserve(depth * self.together * size)
-        self.sums = self.reserve((self.shape.mr * self.shape.nr if self.single else self.shape.rows * self.shape.cols) * size)
-        self.a_table = self.reserve(self.shape.rows * 8)
-        self.b_table = self.reserve(self.shape.cols * 8)
-        self.a_k_table = "" if self.a_k.single else self.reserve(depth * 8)
-        self.b_k_table = "" if self.b_k.single else self.reserve(depth * 8)
+        self.single = self.dot or (k is not None and k <= self.shape.depth)
+        self.exact = k is not None and k > 0 and k % plan.unroll == 0 and self.shape.depth % plan.unroll == 0
+        self.reserve_scratch()
+
+    def reserve_scratch(self) -> None:
+        plan, shape, reserve = self.plan, self.shape, self.emitter.reserve
+        size, depth = self.op.accumulate.itemsize, shape.depth
+        self.a_panels = self.b_panels = self.a_k_table = self.b_k_table = ""
+        if not self.dot:
+            # The last store of a panel may run past its end by less than a vector.
+            if not self.direct_a:
+                self.a_panels = reserve((shape.rows * depth + plan.lanes) * size)
+            self.b_panels = reserve((depth * (shape.nr if self.direct_b else plan.together) + plan.lanes) * size)
+            self.a_k_table = "" if self.a_k.single else reserve(depth * 8)
+            self.b_k_table = "" if self.b_k.single else reserve(depth * 8)
+        self.sums = reserve((shape.mr * shape.nr if self.single else shape.rows * shape.cols) * size)
+        self.a_table, self.b_table = reserve(shape.rows * 8), reserve(shape.cols * 8)
 
     # Tasks -----------------------------------------------------------------------------------------------------------
 
@@ -126,19 +124,27 @@ class _Contraction:
         code, shape = self.code, self.shape
 
         def run(k0: str) -> None:
-            count = code.smaller(code.sub(self.k, k0), str(shape.depth))
+            count = self.k if self.single else code.smaller(code.sub(self.k, k0), str(shape.depth))
             left = self.operand(self.a_buffer, self.a_dtype, a_offset, self.a_lanes, self.a_k, self.a_k_table, k0, count)
             right = self.operand(self.b_buffer, self.b_dtype, b_offset, self.b_lanes, self.b_k, self.b_k_table, k0, count)
             last = "true" if self.single else code.equal(code.add(k0, count), self.k)
             block = _Block(left, right, b, i0, rows, j0, cols, k0, count, last)
-            if not self.options.direct_a:
+            if self.dot:
+                self.tiles(block, "0", cols)
+                return
+            if not self.direct_a:
                 pack_panels(code, left, Panel(self.a_panels, self.a_table, shape.mr, shape.mr), rows, count)
-            if self.options.direct_b:
-                self.tiles(block, "0", cols, "")
+            if self.direct_b:
+                whole = code.mul(code.div(cols, str(shape.nr)), str(shape.nr))
+                code.branch(code.less(whole, cols), lambda: self.pack_columns(block, whole, code.sub(cols, whole)))
+                self.tiles(block, "0", cols)
             else:
-                code.loop("0", cols, lambda j: self.columns(block, j), step=str(self.together), runs=True)
+                code.loop("0", cols, lambda j: self.columns(block, j), step=str(self.plan.together), runs=True)
 
-        code.loop("0", code.larger(self.k, "1"), run, step=str(shape.depth), runs=True)
+        if self.single:
+            run("0")
+        else:
+            code.loop("0", code.larger(self.k, "1"), run, step=str(shape.depth), runs=True)
 
     def operand(self, buffer: str, dtype: DType, offset: str, lanes: Group, k: Group, table: str, k0: str, count: str) -> Operand:
         code = self.code
@@ -152,48 +158,61 @@ class _Contraction:
 
     # Tiles -----------------------------------------------------------------------------------------------------------
 
+    def pack_columns(self, block: _Block, first: str, cols: str) -> None:
+        table = self.code.at("i64", self.b_table, first)
+        panel = Panel(self.b_panels, table, self.shape.nr, self.tile.lanes)
+        pack_panels(self.code, block.right, panel, cols, block.count)
+
     def columns(self, block: _Block, first: str) -> None:
         """Pack some panels of B and run all of A past them."""
-        code, shape = self.code, self.shape
-        here = code.smaller(code.sub(block.cols, first), str(self.together))
-        table = code.at("i64", self.b_table, first)
-        pack_panels(code, block.right, Panel(self.b_panels, table, shape.nr, self.tile.lanes), here, block.count)
-        self.tiles(block, first, here, self.b_panels)
+        here = self.code.smaller(self.code.sub(block.cols, first), str(self.plan.together))
+        self.pack_columns(block, first, here)
+        self.tiles(block, first, here)
 
-    def tiles(self, block: _Block, first: str, cols: str, panels: str) -> None:
-        """All rows by `cols` columns from `first` on: from packed `panels`, or B as it lies in memory."""
+    def tiles(self, block: _Block, first: str, cols: str) -> None:
+        """All rows by `cols` columns from `first` on."""
         code, shape = self.code, self.shape
-
-        def right(j: str) -> Vectors:
-            if panels:
-                return Vectors(code.at(self.tile.element, panels, code.mul(j, block.count)), str(shape.nr))
-            offset = code.let(f"load i64, ptr {code.at('i64', self.b_table, code.add(first, j))}, align 8")
-            return Vectors(block.right.move(code, block.right.base, offset), block.right.axis.stride)
+        across, down = str(shape.nr), str(shape.mr)
 
         def row(i: str) -> None:
             left = self.left(block, i)
-            code.loop("0", cols, lambda j: self.one(block, left, i, right(j), code.add(first, j)), step=str(shape.nr), runs=True)
+            each = lambda j: self.one(block, left, i, self.right(block, j), code.add(first, j))  # noqa: E731
+            code.loop("0", cols, each, step=across, runs=True)
 
         def column(j: str) -> None:
-            vectors = right(j)
-            code.loop("0", block.rows, lambda i: self.one(block, self.left(block, i), i, vectors, code.add(first, j)), step=str(shape.mr), runs=True)
+            right = self.right(block, j)
+            each = lambda i: self.one(block, self.left(block, i), i, right, code.add(first, j))  # noqa: E731
+            code.loop("0", block.rows, each, step=down, runs=True)
 
-        if self.options.rows_first:
-            code.loop("0", block.rows, row, step=str(shape.mr), runs=True)
+        if self.plan.rows_first:
+            code.loop("0", block.rows, row, step=down, runs=True)
         else:
-            code.loop("0", cols, column, step=str(shape.nr), runs=True)
+            code.loop("0", cols, column, step=across, runs=True)
 
     def left(self, block: _Block, i: str) -> Rows:
         """The rows of A of the tile at i."""
-        code, tile = self.code, self.tile
-        if not self.options.direct_a:
-            return Rows([code.at(tile.element, self.a_panels, code.mul(i, block.count))], str(tile.mr))
-        starts, a = [], block.left
-        table = code.at("i64", self.a_table, i)
-        for r in range(tile.mr):
-            offset = code.let(f"load i64, ptr {code.at('i64', table, str(r))}, align 8")
-            starts.append(a.move(code, a.base, offset))
-        return Rows(starts, a.axis.stride)
+        if self.direct_a or self.dot:
+            return Rows(self.starts(block.left, self.a_table, i, self.tile.mr), block.left.axis.stride)
+        panel = self.code.at(self.tile.element, self.a_panels, self.code.mul(i, block.count))
+        return Rows([panel], str(self.tile.mr))
+
+    def right(self, block: _Block, j: str) -> Vectors:
+        """The columns of B of the tile at j: a packed panel, or B as it lies in memory."""
+        code, nr = self.code, self.shape.nr
+        if self.dot:
+            return Vectors("", "", self.starts(block.right, self.b_table, j, nr))
+        if not self.direct_b:
+            return Vectors(code.at(self.tile.element, self.b_panels, code.mul(j, block.count)), str(nr))
+        (start,) = self.starts(block.right, self.b_table, j, 1)
+        whole = code.less(code.add(j, str(nr - 1)), block.cols)
+        stride = code.select(whole, block.right.axis.stride, str(nr))
+        return Vectors(code.select(whole, start, self.b_panels, "ptr"), stride)
+
+    def starts(self, x: Operand, table: str, first: str, number: int) -> list[str]:
+        """Addresses of some lanes at the first k."""
+        code, table = self.code, self.code.at("i64", table, first)
+        offsets = (code.let(f"load i64, ptr {code.at('i64', table, str(r))}, align 8") for r in range(number))
+        return [x.move(code, x.base, offset) for offset in offsets]
 
     def one(self, block: _Block, a: Rows, i: str, b: Vectors, j: str) -> None:
         """One register tile, and the epilogue on it after the last block of k."""
@@ -226,6 +245,8 @@ class _Contraction:
     def compute(self, block: _Block, a: Rows, b: Vectors, sums: str) -> list[str]:
         """The sums of one tile up to and with this block of k; those of the blocks before lie at `sums`."""
         code, tile = self.code, self.tile
+        if self.dot:
+            return [run_dot(code, tile, block.left, a.starts[0], block.right, b.starts, block.count)]
         zeros = ["zeroinitializer"] * (tile.mr * tile.vectors)
         initial = zeros
         if not self.single:
@@ -236,4 +257,4 @@ class _Contraction:
                 lambda: [code.let(f"load {tile.kind}, ptr {p}, align {tile.dtype.itemsize}") for p in spots],
                 [tile.kind] * len(zeros),
             )
-        return run_tile(code, tile, a, b, block.count, initial, self.options.unroll)
+        return run_tile(code, tile, a, b, block.count, initial, self.plan.unroll, self.exact)

@@ -132,11 +132,11 @@ class Code:
             return "false"
         return b if a == "true" else a if b == "true" else self.let(f"and i1 {a}, {b}")
 
-    def select(self, condition: str, a: str, b: str) -> str:
-        """condition ? a : b on i64."""
+    def select(self, condition: str, a: str, b: str, kind: str = I64) -> str:
+        """condition ? a : b."""
         if condition in ("true", "false") or a == b:
-            return a if condition == "true" else b
-        return self.let(f"select i1 {condition}, i64 {a}, i64 {b}")
+            return b if condition == "false" else a
+        return self.let(f"select i1 {condition}, {kind} {a}, {kind} {b}")
 
     def at(self, element: str, base: str, index: str) -> str:
         """The address of base[index] in elements of LLVM type `element`."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from treadle.codegen.cpu.contract_code import Code, known
-from treadle.codegen.cpu.contract_pack import vector_type
+from treadle.codegen.cpu.contract_code import Code
+from treadle.codegen.cpu.contract_pack import Operand, transpose, vector_type
 from treadle.codegen.emit_scalar import llvm_type
 from treadle.ir.dtypes import DType
 
-__all__ = ["Rows", "Tile", "Vectors", "run_tile", "splat"]
+__all__ = ["Rows", "Tile", "Vectors", "run_dot", "run_tile", "splat"]
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,18 @@ class Rows:
     starts: list[str]
     stride: str
 
+    @property
+    def apart(self) -> bool:
+        return len(self.starts) > 1
+
 
 @dataclass(frozen=True)
 class Vectors:
-    """Where B comes from: vectors one after the other at `start` + k * stride."""
+    """Where B comes from: vectors one after the other at `start` + k * stride; for inner products `starts` of columns."""
 
     start: str
     stride: str
+    starts: list[str] = field(default_factory=list)
 
 
 def splat(code: Code, element: str, lanes: int, value: str) -> str:
@@ -69,50 +74,90 @@ def multiply_add(code: Code, tile: Tile, a: str, b: str, c: str) -> str:
     return code.let(f"add {kind} {c}, {code.let(f'mul {kind} {a}, {b}')}")
 
 
-def run_tile(code: Code, tile: Tile, a: Rows, b: Vectors, count: str, initial: list[str], unroll: int) -> list[str]:
-    """The accumulators after k in range(count), row by row."""
-    element, size = tile.element, tile.dtype.itemsize
-
-    def step(a_at: str, b_at: str, sums: list[str], u: int) -> list[str]:
-        b_row = code.at(element, b_at, code.mul(str(u), b.stride))
-        row = []
-        for v in range(tile.vectors):
-            p = code.at(element, b_row, str(v * tile.lanes))
-            row.append(code.let(f"load {tile.kind}, ptr {p}, align {size}"))
-        sums = list(sums)
-        for i in range(tile.mr):
-            ahead = code.mul(str(u), a.stride)
-            if len(a.starts) > 1:
-                p = code.at(element, a.starts[i], code.add(a_at, ahead))
-            else:
-                p = code.at(element, a_at, code.add(ahead, str(i)))
-            value = splat(code, element, tile.lanes, code.let(f"load {element}, ptr {p}, align {size}"))
-            for v in range(tile.vectors):
-                n = i * tile.vectors + v
-                sums[n] = multiply_add(code, tile, value, row[v], sums[n])
-        return sums
+def run_tile(
+    code: Code, tile: Tile, a: Rows, b: Vectors, count: str, initial: list[str], unroll: int, exact: bool
+) -> list[str]:
+    """The accumulators after k in range(count), row by row. `exact`: the count is a positive multiple of `unroll`."""
 
     def steps(copies: int) -> Callable[..., list[str]]:
         def body(_: str, a_at: str, b_at: str, *sums: str) -> list[str]:
             now = list(sums)
             for u in range(copies):
-                now = step(a_at, b_at, now, u)
+                _step(code, tile, a, b, (a_at, b_at), now, u)
             ahead = code.mul(str(copies), a.stride)
-            a_next = code.add(a_at, ahead) if len(a.starts) > 1 else code.at(element, a_at, ahead)
-            b_next = code.at(element, b_at, code.mul(str(copies), b.stride))
-            return [a_next, b_next, *now]
+            a_next = code.add(a_at, ahead) if a.apart else code.at(tile.element, a_at, ahead)
+            return [a_next, code.at(tile.element, b_at, code.mul(str(copies), b.stride)), *now]
 
         return body
 
-    first = ("i64", "0") if len(a.starts) > 1 else ("ptr", a.starts[0])
+    first = ("i64", "0") if a.apart else ("ptr", a.starts[0])
     state = [first, ("ptr", b.start), *((tile.kind, x) for x in initial)]
-    while known(count) is not None and int(count) % unroll:
-        unroll -= 1  # no remainder
-    if unroll > 1:
-        main = code.sub(count, code.rem(count, str(unroll)))
-        values = code.loop("0", main, steps(unroll), state, step=str(unroll))
-        state = [(kind, value) for (kind, _), value in zip(state, values)]
+    main = count if exact else code.sub(count, code.rem(count, str(unroll)))
+    values = code.loop("0", main, steps(unroll), state, step=str(unroll), runs=exact)
+    if not exact:
+        state = [(kind, value) for (kind, _), value in zip(state, values, strict=True)]
         values = code.loop(main, count, steps(1), state)
-    else:
-        values = code.loop("0", count, steps(1), state)
     return values[2:]
+
+
+def _step(code: Code, tile: Tile, a: Rows, b: Vectors, at: tuple[str, str], sums: list[str], u: int) -> None:
+    """One k, the u-th after the addresses `at`, added into `sums`."""
+    element, size = tile.element, tile.dtype.itemsize
+    ahead = code.mul(str(u), a.stride)
+    b_row = code.at(element, at[1], code.mul(str(u), b.stride))
+
+    def left(i: int) -> str:
+        p = code.at(element, a.starts[i], code.add(at[0], ahead)) if a.apart else code.at(element, at[0], code.add(ahead, str(i)))
+        return splat(code, element, tile.lanes, code.let(f"load {element}, ptr {p}, align {size}"))
+
+    def right(v: int) -> str:
+        return code.let(f"load {tile.kind}, ptr {code.at(element, b_row, str(v * tile.lanes))}, align {size}")
+
+    # The shorter side is held in registers while the other goes by.
+    if tile.vectors <= tile.mr:
+        row = [right(v) for v in range(tile.vectors)]
+        for i in range(tile.mr):
+            value = left(i)
+            for v in range(tile.vectors):
+                n = i * tile.vectors + v
+                sums[n] = multiply_add(code, tile, value, row[v], sums[n])
+    else:
+        column = [left(i) for i in range(tile.mr)]
+        for v in range(tile.vectors):
+            value = right(v)
+            for i in range(tile.mr):
+                n = i * tile.vectors + v
+                sums[n] = multiply_add(code, tile, column[i], value, sums[n])
+
+
+def run_dot(code: Code, tile: Tile, a: Operand, row: str, b: Operand, columns: list[str], count: str) -> str:
+    """A vector of inner products along k of one row of A with some columns of B, all of them contiguous."""
+    lanes, element = tile.lanes, tile.element
+
+    def body(width: int) -> Callable[..., list[str]]:
+        one = Tile(1, 1, width, tile.dtype)
+
+        def step(k: str, *sums: str) -> list[str]:
+            x = a.read(code, a.move(code, row, k), width)
+            return [
+                multiply_add(code, one, x, b.read(code, b.move(code, column, k), width), total)
+                for column, total in zip(columns, sums, strict=True)
+            ]
+
+        return step
+
+    zero = "0.0" if tile.dtype.is_floating else "0"
+    main = code.sub(count, code.rem(count, str(lanes)))
+    sums = code.loop("0", main, body(lanes), [(tile.kind, "zeroinitializer")] * lanes, step=str(lanes))
+    rest = code.loop(main, count, body(1), [(element, zero)] * lanes)
+    add = "fadd" if tile.dtype.is_floating else "add"
+    parts = transpose(code, sums, element, tile.dtype.bits)
+    if rest[0] != zero:
+        tail = "poison"
+        for lane, value in enumerate(rest):
+            tail = code.let(f"insertelement {tile.kind} {tail}, {element} {value}, i64 {lane}")
+        parts.append(tail)
+    while len(parts) > 1:
+        pairs = [code.let(f"{add} {tile.kind} {x}, {y}") for x, y in zip(parts[::2], parts[1::2])]
+        parts = [*pairs, *parts[len(pairs) * 2 :]]
+    return parts[0]
