@@ -124,7 +124,7 @@ def explain() -> Explanation:
     trees = []
     for dtype, root in list(trace.roots.items()):
         if root.edges or root.patterns:
-            trees.append((str(dtype), _branch(root)))
+            trees.append((getattr(dtype, "short", str(dtype)), _branch(root)))
         known = _known(root)
         programs += [_program(k.path[-1], k, step, novelty(k, known)) for k, step in known.items()]
     programs.sort(key=lambda p: p.number)

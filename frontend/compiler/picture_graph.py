@@ -236,7 +236,7 @@ def shape_text(v: Value) -> str:
 
 def type_text(v: Value) -> str:
     """`f32[64, 32, 8, 8]`."""
-    return f"{v.dtype}[{', '.join(map(str, v.shape))}]" if isinstance(v.type, TensorType) else str(v.type)
+    return f"{v.dtype.short}[{', '.join(map(str, v.shape))}]" if isinstance(v.type, TensorType) else str(v.type)
 
 
 def op_text(op: Op) -> str:
