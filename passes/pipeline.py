@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from treadle.ir.core import Function, Level
+from treadle.ir.dims import Undecided
 from treadle.ir.printer import digest, print_function
 from treadle.ir.verifier import verify
 
@@ -131,6 +132,8 @@ def run_pipeline(fn: Function, text: str, context: Context | None = None) -> Fun
         start = time.perf_counter()
         try:
             fn = _apply(known, step, fn, context, verifying)
+        except Undecided:  # no fault: the caller compiles for the sizes at hand
+            raise
         except Exception as error:
             error.add_note(f"in pass {step}; to see it again: {_write_reproducer(fn, steps[n:])}")
             raise

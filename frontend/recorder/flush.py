@@ -18,6 +18,7 @@ NODES = 200_000  # of one tree, about; beyond it the branches that were not used
 
 _refs = sys.getrefcount
 _structures: dict[tuple, Node] = {}  # (root, structure, live, donated) -> node of the first program of that structure
+_LITERAL = Node(None)  # stands there for structures of which no general program can be made
 
 
 def _single_owner(leaves: list[Handle], recorded: int, shared: int) -> tuple[int, ...]:
@@ -104,10 +105,10 @@ def _compile(tr: Trace, live: tuple[int, ...], donated: tuple[int, ...], reason:
         if not tr.bindings:
             key = (id(tr.root), generalise.structure(tr.node), live, donated)
             twin = _structures.get(key)
-            if twin is None or not twin.programs:
+            if twin is None or (not twin.programs and twin is not _LITERAL):
                 _structures[key] = tr.node
                 tr.node.scalar_sample = tuple(tr.scalars)
-            elif twin is not tr.node:
+            elif twin is not tr.node and twin is not _LITERAL:
                 try:
                     generalise.generalise(tr, twin)
                 except generalise.CannotGeneralise:
@@ -115,13 +116,27 @@ def _compile(tr: Trace, live: tuple[int, ...], donated: tuple[int, ...], reason:
                 step = tr.node.programs.get((live, donated))
                 if step is not None:
                     return step
-        step = compile_step(tr, live, donated, reason)
+        try:
+            step = compile_step(tr, live, donated, reason)
+        except Exception:
+            if not tr.bindings:
+                raise
+            _leave_general_path(tr, live, donated)
+            step = tr.node.programs.get((live, donated)) or compile_step(tr, live, donated, reason)
         tr.node.programs[live, donated] = step
         tr.node.touch()
         trace.misses += 1
         if trace.misses % 64 == 0 and prune(tr.root, NODES):
             _structures.clear()  # they would keep dropped branches
         return step
+
+
+def _leave_general_path(tr: Trace, live: tuple[int, ...], donated: tuple[int, ...]) -> None:
+    """A size decides what the program is: runs of this structure get programs of their own from now on."""
+    general = tr.node
+    generalise.concretise(tr)
+    generalise.unlink(general)
+    _structures[id(tr.root), generalise.structure(tr.node), live, donated] = _LITERAL
 
 
 def _histories(tr: Trace, step: Step, live: tuple[int, ...], buffers: list[Any]) -> None:

@@ -377,7 +377,7 @@ def _explain_by(s: Expr, s0: int, s1: int, old: int, new: int) -> Dim | None:
 
 
 def unlink(node: Node) -> None:
-    """Forget a branch that no program uses (its general twin serves its numbers from now on)."""
+    """Forget a branch that no program uses: its general twin serves its numbers from now on, or it cannot be compiled."""
     while node.parent is not None and not node.programs and not node.edges and not node.patterns:
         parent = node.parent
         for key, edge in list(parent.edges.items()):
@@ -387,4 +387,8 @@ def unlink(node: Node) -> None:
                 edge.variants = [v for v in edge.variants if v[1] is not node]
                 if not edge.variants:
                     del parent.edges[key]
+        for key, group in list(parent.patterns.items()):
+            parent.patterns[key] = [v for v in group if v[1] is not node]
+            if not parent.patterns[key]:
+                del parent.patterns[key]
         node = parent
