@@ -22,11 +22,12 @@ __all__ = ["Group", "Plan", "VectorTarget", "choose_tile", "coalesce", "contract
 
 LIKELY = 512  # what a symbolic extent is taken for when tiles are chosen
 DEPTH = 3200  # bytes of k in a block, for one row
+STREAM, LARGE = 64, 1 << 19  # k in a block, where a B of more bytes than this is read once: rows of pages in turn
 ROWS, COLS = 1032, 1024  # largest task
 PACKED_ROWS = 516  # where A must be packed: its block should not leave the second-level cache by far
 TOGETHER = 4  # panels of B that are packed at once
 UNROLL = (4, 5, 3, 2)
-DOT_ROWS = 16  # up to so many rows a B that is contiguous along k is cheaper to read again than to pack
+DOT_ROWS = 6  # up to so many rows a B that is contiguous along k is cheaper to read again than to pack
 PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 CORES = ((1, 0.1), (2, 0.6), (4, 0.2), (8, 0.1))  # numbers of cores to be ready for, with weights
 CORE_WORK = 1 << 18  # multiply-adds that are worth another core
@@ -130,7 +131,7 @@ def _plan(op: LoopContract, bits: int, registers: int) -> Plan:
     nr = vectors * lanes
     direct_b = m <= mr and b.dense and b_k.single
     unroll = next((u for u in UNROLL if k % u == 0), 4)
-    longest = max(8, DEPTH // op.accumulate.itemsize)
+    longest = STREAM if direct_b and n * k * op.accumulate.itemsize > LARGE else DEPTH // op.accumulate.itemsize
     depth = -(-k // -(-k // longest))  # equal blocks
     depth = -(-depth // unroll) * unroll
     packs_a = 0.05 if direct_a else PACK if a.stride == 1 or a_k.stride == 1 else PACK_LOOSE
@@ -146,13 +147,13 @@ def _register_tile(registers: int, lanes: int, m: int, n: int) -> tuple[int, int
 
     def cost(shape: tuple[int, int]) -> float:
         mr, vectors = shape
-        cycles = max(mr * vectors / 2, (mr + vectors) / 2, 4)  # multiply-adds, loads, and their latency
+        cycles = max(mr * vectors / 2, (mr + vectors) / 2, 4.3) + 0.25  # multiply-adds, loads, and their latency
         return -(-m // mr) * -(-n // (vectors * lanes)) * cycles
 
     shapes = [
         (mr, vectors)
         for mr in range(1, 9)
-        for vectors in (1, 2, 3, 4, 6, 8, 12)
+        for vectors in (1, 2, 3, 4, 6, 8)
         if mr * vectors + min(mr, vectors) + 1 <= registers
     ]
     # Among equals the one with the most accumulators, and then the narrowest: it leaves more ways to cut n.
