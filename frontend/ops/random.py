@@ -59,7 +59,8 @@ class Generator:
             raise RuntimeError("the generator state is a uint8 tensor of 16 bytes")
         self._seed, self._draw = int.from_bytes(raw[:8], "little"), int.from_bytes(raw[8:], "little")
 
-    def _next(self) -> tuple[int, int]:
+    def take_draw(self) -> tuple[int, int]:
+        """(seed, number of the draw), counting it."""
         with self._lock:
             draw = self._draw
             self._draw += 1
@@ -100,7 +101,7 @@ for _f in (manual_seed, seed, initial_seed, get_rng_state, set_rng_state):
 
 def next_draw(generator: Generator | None) -> tuple[RuntimeScalar, RuntimeScalar]:
     """(seed, draw number) of the next draw, as arguments of the program."""
-    s, d = (generator or default_generator)._next()
+    s, d = (generator or default_generator).take_draw()
     return RuntimeScalar(s if s < 2**63 else s - 2**64), RuntimeScalar(d)
 
 

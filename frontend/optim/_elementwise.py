@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import numpy as np
+
 import treadle
 from treadle.optim.optimizer import Group, Optimizer
+from treadle.tensor import from_array
 
 __all__ = ["ElementwiseOptimizer", "check_betas", "check_flags", "check_lr", "check_not_negative", "number", "scalar"]
 
@@ -22,8 +25,9 @@ def number(value: Any) -> float:
 
 
 def zeros_like(p: Any) -> Any:
-    """Zeros of the shape and type of `p`, without a gradient."""
-    return treadle.zeros_like(p)
+    """Zeros of the shape and type of `p`, without a gradient: in memory at once, so that the first step is recorded
+    like all later ones."""
+    return from_array(np.zeros(p.shape, p.dtype.numpy), p.dtype)
 
 
 class ElementwiseOptimizer(Optimizer):

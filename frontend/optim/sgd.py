@@ -9,7 +9,15 @@ from typing import Any, ClassVar
 from treadle._ops import rebind_
 from treadle.ir.core import Operation
 from treadle.ir.ops.composites import SgdUpdate
-from treadle.optim._elementwise import ElementwiseOptimizer, check_flags, check_lr, check_not_negative, number, scalar
+from treadle.optim._elementwise import (
+    ElementwiseOptimizer,
+    check_flags,
+    check_lr,
+    check_not_negative,
+    number,
+    scalar,
+    zeros_like,
+)
 from treadle.optim.optimizer import Group
 from treadle.recorder.trace import record
 from treadle.recorder.tree import intern_operation
@@ -75,6 +83,8 @@ class SGD(ElementwiseOptimizer):
                 continue
             state = self.state[p]
             old = state.get("momentum_buffer")
+            if old is None and not dampening:  # 0 * momentum + g is the g that the buffer begins as
+                old = state["momentum_buffer"] = zeros_like(p)
             if old is None:
                 new, buf = record(first, p, grad, lr)
                 state["momentum_buffer"] = buf

@@ -47,3 +47,10 @@ def stack(tensors: Sequence[Any]) -> Any:
             return treadle.stack(list(tensors), 0)
         views.append(view)
     return treadle.from_numpy(np.stack(views))
+
+
+def host_stream(generator: Any = None) -> np.random.Generator:
+    """One draw of a treadle Generator (the default one) as a NumPy stream: orders of samples are needed on the host at
+    once, and a program for them would have to be compiled and waited for."""
+    seed, draw = (generator or treadle.default_generator).take_draw()
+    return np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 0, draw]))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import treadle
-from treadle.utils.data._host import take
+from treadle.utils.data._host import host_stream, take
 
 __all__ = [
     "ChainDataset",
@@ -220,6 +220,6 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Any = 
         sizes = list(lengths)  # type: ignore[arg-type]
     if sum(sizes) != total:
         raise ValueError("Sum of input lengths does not equal the length of the input dataset!")
-    order = treadle.randperm(total, generator=generator).tolist()
+    order = host_stream(generator).permutation(total).tolist()
     ends = itertools.accumulate(sizes)
     return [Subset(dataset, order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]

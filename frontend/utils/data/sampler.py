@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
 import treadle
+from treadle.utils.data._host import host_stream
 
 __all__ = [
     "BatchSampler",
@@ -25,7 +26,8 @@ _CHUNK = 32  # draws with replacement made at a time
 
 def draw_seed(generator: Any = None) -> int:
     """A random seed from `generator`, or from the global one."""
-    return int(treadle.randint(0, 2**63 - 1, (), dtype=treadle.int64, generator=generator).item())
+    return int(host_stream(generator).integers(0, 2**63 - 1))
+
 
 
 def _check_count(name: str, value: Any) -> None:
@@ -88,9 +90,9 @@ class RandomSampler(Sampler[int]):
         while wanted > 0:
             if self.replacement:
                 count = min(_CHUNK, wanted)
-                drawn = treadle.randint(0, size, (count,), dtype=treadle.int64, generator=generator).tolist()
+                drawn = host_stream(generator).integers(0, size, count).tolist()
             else:
-                drawn = treadle.randperm(size, generator=generator).tolist()[:wanted]
+                drawn = host_stream(generator).permutation(size).tolist()[:wanted]
             wanted -= len(drawn)
             yield from drawn
 
@@ -106,7 +108,7 @@ class SubsetRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        for position in treadle.randperm(len(self.indices), generator=self.generator).tolist():
+        for position in host_stream(self.generator).permutation(len(self.indices)).tolist():
             yield self.indices[position]
 
     def __len__(self) -> int:
