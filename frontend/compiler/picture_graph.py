@@ -151,9 +151,9 @@ class Drawing:
             into.titles += node.titles
         for name in groups.values():
             new.nodes[name].title = _group_title(new.nodes[name], self.clusters if not by_line else {})
-        for (a, b, label), n in self.edges.items():
+        for (a, b, label), times in self.edges.items():
             if a in target and b in target and target[a] != target[b]:
-                new.edges[target[a], target[b], label] += n
+                new.edges[target[a], target[b], label] += times
         return new
 
     # ---- to DOT -----------------------------------------------------------------------------------------------
@@ -175,8 +175,8 @@ class Drawing:
         for n in self.nodes.values():
             if n.kernel not in self.clusters:
                 _write_node(graph, n)
-        for (a, b, label), n in self.edges.items():
-            graph.edge(a, b, label=label if n == 1 else f"{label} ({n} times)", tooltip=label)
+        for (a, b, label), times in self.edges.items():
+            graph.edge(a, b, label=label if times == 1 else f"{label} ({times} times)", tooltip=label)
 
 
 def draw(
