@@ -68,9 +68,36 @@ class Pull:
         index = tuple(simplified(i, self.ranges) for i in index)
         key = (v, index, mask)
         known = self.found.get(key)
-        if known is None:
-            known = self.found[key] = self._make(v, index, mask)
-        return known
+        return self._chain(v, index, mask) if known is None else known
+
+    def _chain(self, v: Value, index: tuple[Dim, ...], mask: Value | None) -> Value:
+        """`value` through elementwise ops and views: a loop, because chains may be longer than Python's stack."""
+        stack: list[tuple[Value, tuple[Dim, ...], list | None]] = [(v, index, None)]
+        while stack:
+            x, at, below = stack.pop()
+            key = (x, at, mask)
+            if key in self.found:
+                continue
+            op = self.producers.get(x)
+            if op is None or x in self.memory or x in self.stages or not isinstance(op.operation, View | Elementwise):
+                self.found[key] = self._make(x, at, mask)
+            elif below is None:
+                below = self._below(op, at)
+                stack.append((x, at, below))
+                stack += [(y, i, None) for y, i in reversed(below) if (y, i, mask) not in self.found]
+            else:
+                elements = [self.found[y, i, mask] for y, i in below]
+                plain = isinstance(op.operation, Elementwise)
+                self.found[key] = op.operation.scalar(self.s, *elements) if plain else elements[0]
+        return self.found[v, index, mask]
+
+    def _below(self, op: Op, index: tuple[Dim, ...]) -> list[tuple[Value, tuple[Dim, ...]]]:
+        """Which elements an elementwise op or a view reads for its element at `index`."""
+        if isinstance(op.operation, View):
+            (x,) = op.operands
+            found = op.operation.index_map(index, x.shape)
+            return [(x, tuple(simplified(i, self.ranges) for i in found))]
+        return [(x, index) for x in op.operands]
 
     def _make(self, v: Value, index: tuple[Dim, ...], mask: Value | None) -> Value:
         stage = self.stages.get(v)
