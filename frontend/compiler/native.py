@@ -23,7 +23,8 @@ from treadle.codegen.cpu.target import host_target
 from treadle.compiler import dumps, notes
 from treadle.compiler.counters import COUNTERS
 from treadle.compiler.program import build_program
-from treadle.ir.core import Block, Function, Op, Value
+from treadle.ir.core import Block, Builder, Function, Op, Value
+from treadle.ir.ops.identity import Copy
 from treadle.ir.ops.views import Reshape
 from treadle.ir.printer import print_function
 try:
@@ -111,13 +112,15 @@ def _executable(
 
 
 def _split_aliases(fn: Function, leaves: int) -> tuple[Function, tuple[Output, ...]]:
-    """`fn` without returns that are inputs, scalars, or repeat another; and where each original return is.
+    """`fn` without returns that are inputs or scalars; and where each original return is.
 
-    A reshape is the same bytes, so a returned reshape is its operand's buffer.
+    A reshape is the same bytes, so a returned reshape is its operand's buffer. A value returned twice belongs to two
+    tensors with memory of their own: it is copied.
     """
     producers = {r: op for op in fn.ops for r in op.results}
     params = {p: k for k, p in enumerate(fn.params)}
     kept: dict[Value, int] = {}
+    copies = Builder()
     outputs = []
     for v in fn.returns:
         v = _unshaped(v, producers)
@@ -125,8 +128,12 @@ def _split_aliases(fn: Function, leaves: int) -> tuple[Function, tuple[Output, .
             k = params[v]
             outputs.append(Output("leaf", k) if k < leaves else Output("scalar", k - leaves))
         else:
-            outputs.append(Output("program", kept.setdefault(v, len(kept))))
-    return replace(fn, body=Block(fn.params, _needed(fn.ops, set(kept)), tuple(kept))), tuple(outputs)
+            if v in kept:
+                v = copies.emit(Copy(), v)
+            outputs.append(Output("program", len(kept)))
+            kept[v] = len(kept)
+    ops = _needed((*fn.ops, *copies.ops), set(kept))
+    return replace(fn, body=Block(fn.params, ops, tuple(kept))), tuple(outputs)
 
 
 def _needed(ops: tuple[Op, ...], wanted: set[Value]) -> tuple[Op, ...]:
