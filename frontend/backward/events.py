@@ -41,7 +41,7 @@ def record_grad(
     seed_indices = tuple(s._h.index if s._h.trace is tr else tr.enter(s) for s in seeds)
     key = ("grad", tuple(outputs), seed_indices, tuple(candidates), tuple(through), create_graph)
 
-    def grow(b: Builder, values: list[Value]) -> tuple[tuple[Value, ...], tuple[bool, ...], GradInfo]:
+    def grow(tr: Trace, b: Builder, values: list[Value]) -> tuple[tuple[Value, ...], tuple[bool, ...], GradInfo]:
         return _grow_grad(tr, b, values, key)
 
     handles = tr.follow(key, "grad", key[1:], grow)
@@ -105,7 +105,7 @@ def record_call(
     literal = tuple((name, sizes[name]) for name in fn.symbols if name not in told)
     key = ("call", id(fn), tuple(operands), tracked, literal)
 
-    def grow(b: Builder, values: list[Value]) -> tuple[tuple[Value, ...], tuple[bool, ...], Function]:
+    def grow(tr: Trace, b: Builder, values: list[Value]) -> tuple[tuple[Value, ...], tuple[bool, ...], Function]:
         results = inline(b, fn, [values[i] for i in operands], dict(literal))
         return results, tuple(tracked and r.dtype.is_floating for r in results), fn
 

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from treadle.compiler import dumps
+from treadle.compiler.counters import COUNTERS
 from treadle.compiler.native import compile_native
 from treadle.ir.core import Function
 from treadle.ir.evaluate import evaluate
@@ -50,5 +52,6 @@ class Interpreted:
 def make_executable(fn: Function, leaves: int, donated: frozenset[int], reason: str) -> Executable:
     """Compile `fn`, whose first `leaves` parameters are tensors and the rest runtime scalars."""
     if os.environ.get("TREADLE_INTERPRET") == "1":
-        return Interpreted(run_pipeline(fn, "expand-grad,decompose", Context()), leaves)
+        COUNTERS.programs += 1
+        return Interpreted(run_pipeline(fn, "expand-grad,decompose", Context(hooks=dumps.hooks(reason))), leaves)
     return compile_native(fn, leaves, donated, reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from treadle.compiler import dumps
 from treadle.compiler.driver import Step, compile_step, run_step
 from treadle.recorder import generalise, trace
 from treadle.recorder.handle import FREED, Handle, concrete
@@ -85,11 +86,12 @@ def _run(tr: Trace, reason: str) -> None:
         return
     donated = _single_owner(tr.leaves, _LEAF, _BUFFER)
     step = tr.node.programs.get((live, donated))
-    if step is None:
+    if step is None or (dumps.bypassing and dumps.unseen(tr.node, (live, donated))):
         step = _compile(tr, live, donated, reason)
     else:
         trace.hits += 1
     tr.node.touch()
+    tr.node.hits += 1
     handles = [tr.handles[i] for i in live]
     buffers = run_step(step, [h.buffer for h in tr.leaves], tr.scalars, tr.bindings)
     for h, buffer, t in zip(handles, buffers, step.types, strict=False):

@@ -131,7 +131,7 @@ class Trace:
         """Trace index of a number that is an argument of every run."""
         kind = type(s.value)
 
-        def grow(b: Builder, values: list[Value]) -> tuple[tuple[Value, ...], tuple[bool, ...], None]:
+        def grow(tr: Trace, b: Builder, values: list[Value]) -> tuple[tuple[Value, ...], tuple[bool, ...], None]:
             return (ScalarValue(kind),), (False,), None
 
         (h,) = self.follow((SCALAR, kind), SCALAR, (kind,), grow)
@@ -145,7 +145,7 @@ class Trace:
 
         index = source.index
 
-        def grow(b: Builder, values: list[Value]) -> tuple[tuple[Value, ...], tuple[bool, ...], None]:
+        def grow(tr: Trace, b: Builder, values: list[Value]) -> tuple[tuple[Value, ...], tuple[bool, ...], None]:
             return (b.emit(StopGradient(), values[index]),), (True,), None
 
         (made,) = self.follow((MARK, index), MARK, (index,), grow)
@@ -166,13 +166,13 @@ class Trace:
         return self.push_all(node)
 
     def special_child(self, key: tuple, operation: Any, operands: tuple, grow: Callable) -> Node:
-        """The child by a special event: `grow(builder, values)` gives (results, which require grad, info)."""
+        """The child by a special event: `grow(trace, builder, values)` gives (results, which require grad, info)."""
         node = self.node.edges.get(key)
         if node is None:
             node = Node(self.node)
             node.operation, node.operands, node.regrow, node.key = operation, operands, grow, key
             b = Builder(loc=user_location())
-            values, grads, node.info = grow(b, self.sync())
+            values, grads, node.info = grow(self, b, self.sync())
             node.finish(tuple(b.ops), values, grads)
             if operation is SCALAR:
                 node.params = values
