@@ -1,18 +1,19 @@
-"""plan-memory: where each value of a kernel-level function lives.
+"""plan_memory: the order of launches, and where each value of a kernel-level function lives.
 
-Temporaries share one arena; an output may take over a donated input's memory where every other reader of that input runs
-earlier, or reads it at the very index that is written.
+Temporaries share one arena. An output may take over a donated input's memory: then every other reader of the input
+runs earlier, the launch that writes it reads it at the very elements it writes, and no launch that may fail a check
+runs after it, so that a failed run leaves the caller's values intact.
 """
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from treadle.ir.core import Function, Op, Value
-from treadle.ir.dims import Dim
-from treadle.ir.kernels import Contraction, Fused
-from treadle.ir.ops.base import Elementwise, View
-from treadle.ir.ops.indexing import Gather, Put, Scatter, Take
+from treadle.ir.dims import Dim, maximum
+from treadle.passes.lower.kernel import LoweredKernel, lower_kernel
 
 __all__ = ["MemoryPlan", "Place", "plan_memory"]
 
@@ -31,132 +32,216 @@ class Place:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Launches in order, and the place of each value."""
+    """Launches in order, the place of each value, and the size of the arena."""
 
     order: tuple[Op, ...]
     places: dict[Value, Place]
     arena: Dim
 
 
-def plan_memory(fn: Function, donated: frozenset[int]) -> MemoryPlan:
+def plan_memory(fn: Function, donated: frozenset[int] = frozenset()) -> MemoryPlan:
     """Plan a kernel-level function whose parameters `donated` may be overwritten."""
-    order = fn.ops
-    last: dict[Value, int] = {}
-    for k, op in enumerate(order):
-        for v in op.operands:
-            last[v] = k
+    launches = _Launches(fn.ops)
     places = {p: Place("input", k) for k, p in enumerate(fn.params)}
-    aliases = _donations(fn, donated, last)
+    aliases = _donations(fn, launches, donated)
     for j, v in enumerate(fn.returns):
-        places[v] = Place("output", j, alias=aliases.get(v, -1))
-    arena = _arena(order, last, places)
+        if v not in places:
+            places[v] = Place("output", j, alias=aliases.get(v, -1))
+    order = launches.sorted()
+    arena = _arena(order, places)
     return MemoryPlan(order, places, arena)
 
 
-def _arena(order: tuple[Op, ...], last: dict[Value, int], places: dict[Value, Place]) -> Dim:
-    """First fit for static sizes; symbolic ones get space of their own behind them."""
-    free: list[tuple[int, int]] = []  # (offset, size), sorted
-    top = 0
-    symbolic: list[Value] = []
-    dying: dict[int, list[tuple[int, int]]] = {}
+# Order ---------------------------------------------------------------------------------------------------------------
+
+
+class _Launches:
+    """The launches of a function and the order between them, to which edges can be added."""
+
+    def __init__(self, ops: tuple[Op, ...]) -> None:
+        self.ops = ops
+        self.writer = {r: k for k, op in enumerate(ops) for r in op.results}
+        self.after: list[set[int]] = [set() for _ in ops]
+        for k, op in enumerate(ops):
+            for v in op.operands:
+                if v in self.writer:
+                    self.after[self.writer[v]].add(k)
+        self.readers: dict[Value, list[int]] = {}
+        for k, op in enumerate(ops):
+            for v in dict.fromkeys(op.operands):
+                self.readers.setdefault(v, []).append(k)
+        self._lowered: dict[int, LoweredKernel | None] = {}
+
+    def lowered(self, k: int) -> LoweredKernel | None:
+        """The loops of a launch; None for one of the runtime's functions."""
+        if k not in self._lowered:
+            self._lowered[k] = lower_kernel(self.ops[k]) if self.ops[k].regions else None
+        return self._lowered[k]
+
+    def may_fail(self, k: int) -> bool:
+        low = self.lowered(k)
+        return low is not None and bool(low.checks)
+
+    def in_place(self, k: int, source: Value, result: Value) -> bool:
+        """May launch `k` write `result` over its operand `source`?"""
+        low, op = self.lowered(k), self.ops[k]
+        return low is not None and (op.operands.index(source), op.results.index(result)) in low.in_place
+
+    def reaches(self, first: int, then: int) -> bool:
+        """Must `first` run before `then`?"""
+        pending, seen = [first], {first}
+        while pending:
+            k = pending.pop()
+            if k == then:
+                return True
+            fresh = self.after[k] - seen
+            seen |= fresh
+            pending += fresh
+        return False
+
+    def require(self, before: Iterable[int], k: int) -> bool:
+        """Let launches run before `k`; False, and nothing changes, where one must run after it."""
+        wanted = [b for b in before if k not in self.after[b] and b != k]
+        if any(self.reaches(k, b) for b in wanted):
+            return False
+        for b in wanted:
+            self.after[b].add(k)
+        return True
+
+    def sorted(self) -> tuple[Op, ...]:
+        """The launches, as near to their first order as the edges allow."""
+        waiting = [0] * len(self.ops)
+        for targets in self.after:
+            for k in targets:
+                waiting[k] += 1
+        ready = [k for k, n in enumerate(waiting) if not n]
+        heapq.heapify(ready)
+        out: list[Op] = []
+        while ready:
+            k = heapq.heappop(ready)
+            out.append(self.ops[k])
+            for target in self.after[k]:
+                waiting[target] -= 1
+                if not waiting[target]:
+                    heapq.heappush(ready, target)
+        return tuple(out)
+
+
+# Donation ------------------------------------------------------------------------------------------------------------
+
+
+def _donations(fn: Function, launches: _Launches, donated: frozenset[int]) -> dict[Value, int]:
+    """For outputs, the donated input whose memory they take over."""
+    found: dict[Value, int] = {}
+    free = {i: fn.params[i] for i in sorted(donated) if fn.params[i] not in fn.returns}
+    if not free:
+        return found
+    failing = [k for k in range(len(launches.ops)) if launches.may_fail(k)]
+    wanted: list[tuple[bool, Value, int]] = []
+    for v in dict.fromkeys(fn.returns):
+        k = launches.writer.get(v)
+        if k is None or k in failing:
+            continue
+        for i, p in free.items():
+            if p.dtype is v.dtype and p.tensor.numel == v.tensor.numel:
+                reads = p in launches.ops[k].operands
+                if not reads or launches.in_place(k, p, v):
+                    wanted.append((not reads, v, i))
+    # Updates in place first; then outputs that only find room.
+    for _, v, i in sorted(wanted, key=lambda w: w[0]):
+        if v in found or i not in free:
+            continue
+        k = launches.writer[v]
+        others = [r for r in launches.readers.get(free[i], ()) if r != k]
+        if launches.require([*others, *failing], k):
+            found[v] = i
+            del free[i]
+    return found
+
+
+# Arena ---------------------------------------------------------------------------------------------------------------
+
+
+def _arena(order: tuple[Op, ...], places: dict[Value, Place]) -> Dim:
+    """Give temporaries their offsets: best fit for sizes that are numbers; symbolic ones share with equal sizes."""
+    last: dict[Value, int] = {}
+    for k, op in enumerate(order):
+        for v in (*op.operands, *op.results):
+            last[v] = k
+    static, symbolic = _Blocks(), _Buckets()
+    chosen: list[tuple[Value, Dim, bool]] = []
+    dying: dict[int, list[tuple[Dim, Dim]]] = {}
     for k, op in enumerate(order):
         for v in op.results:
             if v in places:
                 continue
-            size = v.tensor.nbytes
-            if not isinstance(size, int):
-                symbolic.append(v)
-                continue
-            size = max(ALIGN, -(-size // ALIGN) * ALIGN)
-            offset = _take(free, size)
-            if offset is None:
-                offset, top = top, top + size
-            places[v] = Place("temp", offset=offset)
-            dying.setdefault(last.get(v, k), []).append((offset, size))
-        for block in dying.pop(k, ()):
-            _give(free, block)
-    end: Dim = top
-    for v in symbolic:
-        places[v] = Place("temp", offset=end)
-        end = end + (v.tensor.nbytes + (ALIGN - 1)) // ALIGN * ALIGN
-    return end
+            size = _rounded(v.tensor.nbytes)
+            pool = static if isinstance(size, int) else symbolic
+            offset = pool.take(size)  # type: ignore[arg-type]
+            chosen.append((v, offset, isinstance(size, int)))
+            dying.setdefault(last[v], []).append((offset, size))
+        for offset, size in dying.pop(k, ()):
+            (static if isinstance(size, int) else symbolic).give(offset, size)  # type: ignore[arg-type]
+    for v, offset, fixed in chosen:
+        places[v] = Place("temp", offset=offset if fixed else offset + static.top)
+    return static.top + symbolic.top
 
 
-def _take(free: list[tuple[int, int]], size: int) -> int | None:
-    best = min((n for n, (_, s) in enumerate(free) if s >= size), key=lambda n: free[n][1], default=None)
-    if best is None:
-        return None
-    offset, have = free.pop(best)
-    if have > size:
-        free.append((offset + size, have - size))
-        free.sort()
-    return offset
+def _rounded(nbytes: Dim) -> Dim:
+    if isinstance(nbytes, int):
+        return max(ALIGN, -(-nbytes // ALIGN) * ALIGN)
+    return maximum((nbytes + (ALIGN - 1)) // ALIGN * ALIGN, ALIGN)
 
 
-def _give(free: list[tuple[int, int]], block: tuple[int, int]) -> None:
-    free.append(block)
-    free.sort()
-    merged: list[tuple[int, int]] = []
-    for offset, size in free:
-        if merged and merged[-1][0] + merged[-1][1] == offset:
-            merged[-1] = (merged[-1][0], merged[-1][1] + size)
-        else:
-            merged.append((offset, size))
-    free[:] = merged
+class _Blocks:
+    """Free blocks of the arena, by offset."""
+
+    def __init__(self) -> None:
+        self.free: list[tuple[int, int]] = []
+        self.top = 0
+
+    def take(self, size: int) -> int:
+        fits = [n for n, (_, have) in enumerate(self.free) if have >= size]
+        if not fits:
+            if self.free and sum(self.free[-1]) == self.top:  # the last block can grow
+                offset, _ = self.free.pop()
+                self.top = offset + size
+                return offset
+            offset, self.top = self.top, self.top + size
+            return offset
+        offset, have = self.free.pop(min(fits, key=lambda n: self.free[n][1]))
+        if have > size:
+            self._insert(offset + size, have - size)
+        return offset
+
+    def give(self, offset: int, size: int) -> None:
+        self._insert(offset, size)
+        merged: list[tuple[int, int]] = []
+        for start, have in self.free:
+            if merged and sum(merged[-1]) == start:
+                merged[-1] = (merged[-1][0], merged[-1][1] + have)
+            else:
+                merged.append((start, have))
+        self.free = merged
+
+    def _insert(self, offset: int, size: int) -> None:
+        self.free.append((offset, size))
+        self.free.sort()
 
 
-# ---- donation -----------------------------------------------------------------------------------------------------------
+class _Buckets:
+    """Blocks of symbolic sizes: one that is free is taken again for the same size."""
 
+    def __init__(self) -> None:
+        self.free: dict[Dim, list[Dim]] = {}
+        self.top: Dim = 0
 
-def _donations(fn: Function, donated: frozenset[int], last: dict[Value, int]) -> dict[Value, int]:
-    """For outputs, the donated input whose memory they take over."""
-    if not donated:
-        return {}
-    writer = {r: k for k, op in enumerate(fn.ops) for r in op.results}
-    checks = max((k for k, op in enumerate(fn.ops) if _may_fail(op)), default=-1)
-    taken: set[int] = set()
-    returned = {p for p in fn.returns if p in set(fn.params)}
-    found: dict[Value, int] = {}
-    for v in fn.returns:
-        k = writer[v]
-        op = fn.ops[k]
-        if k <= checks or isinstance(op.operation, Contraction):
-            continue
-        for i in sorted(donated):
-            p = fn.params[i]
-            if i in taken or p in returned or p.type is not v.type or last.get(p, -1) > k:
-                continue
-            if last.get(p, -1) == k and not _same_index(op, v, p):
-                continue
-            found[v] = i
-            taken.add(i)
-            break
-    return found
+    def take(self, size: Dim) -> Dim:
+        known = self.free.get(size)
+        if known:
+            return known.pop()
+        offset, self.top = self.top, self.top + size
+        return offset
 
-
-def _may_fail(op: Op) -> bool:
-    return any(isinstance(inner.operation, Take | Gather | Put | Scatter) for region in op.regions for inner in region.ops)
-
-
-def _same_index(op: Op, v: Value, p: Value) -> bool:
-    """Is `p` read by this launch only by the nest that writes `v`, elementwise, without a view between?"""
-    if not isinstance(op.operation, Fused) or op.operation.kind != "loops":
-        return False
-    position = op.operands.index(p)
-    at = 0
-    for region in op.regions:
-        mine = op.results[at : at + len(region.yields)]
-        at += len(region.yields)
-        param = region.params[position]
-        if v in mine:
-            if not all(y.shape == v.shape for y in region.yields):
-                return False
-            if not all(isinstance(o.operation, Elementwise | View) or not o.operands for o in region.ops):
-                return False
-            if any(isinstance(o.operation, View) and param in o.operands for o in region.ops):
-                return False
-        elif any(param in o.operands for o in region.ops):
-            return False
-    return True
-
-
+    def give(self, offset: Dim, size: Dim) -> None:
+        self.free.setdefault(size, []).append(offset)

@@ -1,4 +1,7 @@
-"""kernel -> loop: iteration spaces, index maps and loop nests from the ops' classes. Start in kernel.py."""
+"""kernel -> loop. A region is traced to a graph of scalars (trace.py, nest.py), scheduled, and written as loops (loops.py).
+
+Start in kernel.py.
+"""
 
 from treadle.passes.lower.kernel import LoweredKernel, lower_kernel
 

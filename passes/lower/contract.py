@@ -1,141 +1,121 @@
-"""Contractions: which extents step through which strides, and the epilogue on the register tile."""
+"""Contractions: operands as strides over index groups, and the epilogue on finished sums."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from treadle.ir.core import Block, Builder, Op, Value
-from treadle.ir.dims import Atom, Dim, product, symbol
-from treadle.ir.loops import LoopContract
-from treadle.ir.ops.contraction import Contract
-from treadle.ir.scalar import ScalarBuilder
+from treadle.ir.core import Block, Value
+from treadle.ir.dims import Dim
+from treadle.ir.loops import IndexDiv, IndexMod, LoopContract
+from treadle.ir.ops.logic import Cast
 from treadle.ir.types import INDEX, ScalarType
-from treadle.passes.lower.index import Space, coefficients, simplified
-from treadle.passes.lower.scalars import Memory, Pull
+from treadle.passes.lower.index import Ix, LoopVar, is_one
+from treadle.passes.lower.nest import trace_nest
+from treadle.passes.lower.nodes import Apply, Load, Nest, Node, Reduce
+from treadle.passes.lower.trace import Refused
+from treadle.passes.lower.write import Axis, Writer, merge_axes
 
-__all__ = ["lower_contraction"]
+__all__ = ["ContractForm", "contract_form", "write_contract"]
 
 
 @dataclass(frozen=True)
-class Side:
-    """An operand as addresses over letters' variables."""
+class ContractForm:
+    """A contraction as groups of variables. `a` and `b`: loads whose addresses are affine in them."""
 
-    memory: Memory
-    address: Dim
+    nest: Nest
+    fold: Reduce
+    batch: tuple[LoopVar, ...]
+    m: tuple[LoopVar, ...]
+    n: tuple[LoopVar, ...]
+    a: Load
+    b: Load
 
 
-def lower_contraction(b: Builder, region: Block, memory: dict[Value, Memory], messages: list[str]) -> None:
-    """Append the loop.contract of a region with one graph.contract."""
-    producers = {r: op for op in region.ops for r in op.results}
-    (op,) = [o for o in region.ops if isinstance(o.operation, Contract)]
-    contract: Contract = op.operation  # type: ignore[assignment]
-    lhs, rhs, out = contract.lhs, contract.rhs, contract.out
-    a, c = op.operands
-    extents = dict(zip([*lhs, *rhs], [*a.shape, *c.shape], strict=True))
-    if out and out[-1] in lhs and out[-1] not in rhs:  # lanes run along the last letter of the result
-        a, c, lhs, rhs = c, a, rhs, lhs
-    space = Space({_name(k): d for k, d in extents.items()})
-    a_place, c_place = (_reach(producers, memory, v, tuple(symbol(_name(k)) for k in letters)) for v, letters in ((a, lhs), (c, rhs)))
-    space.refine([i for _, index in (a_place, c_place) for i in index])
-    sides = [Side(memory[v], _address(v, index, space)) for v, index in (a_place, c_place)]
-    groups = {
-        "batch": [k for k in out if k in lhs and k in rhs], "m": [k for k in out if k in lhs and k not in rhs],
-        "n": [k for k in out if k in rhs and k not in lhs], "k": [k for k in lhs if k in rhs and k not in out],
-    }  # fmt: skip
-    acc = contract.accumulate_dtype(op.result.dtype)
-    spec = {}
-    for name, letters in groups.items():
-        spec[name] = [v for k in letters for v in _parts(space, _name(k))]
-    strides = [{v: _coefficient(s.address, v, space) for v in space.extents} for s in sides]
-    offsets = [coefficients(s.address, space.extents)[1] for s in sides]
-    if spec["k"]:
-        spec["k"].sort(key=lambda v: -_rank(strides, v))
+def contract_form(region: Block) -> ContractForm:
+    """The groups of a region with one contraction. Raises Refused where an operand's address is not affine."""
+    nest = trace_nest(region)
+    (fold,) = nest.reduces
+    a, b = (_operand(t) for t in fold.terms)
+    in_a, in_b = _strides(a.at), _strides(b.at)
+    batch, m, n = [], [], []
+    for v in nest.outer:
+        (batch if v in in_a and v in in_b else n if v in in_b else m).append(v)
+    form = ContractForm(nest, fold, tuple(batch), tuple(m), tuple(n), a, b)
+    unit = [v for v, c in _strides(nest.stores[0].at).items() if is_one(c)]
+    if unit and unit[0] in m:  # lanes run along n: what the result has in order belongs there
+        form = replace(form, m=form.n, n=form.m, a=b, b=a)
+    return form
 
-    def ext(name: str) -> tuple[Dim, ...]:
-        return tuple(space.extents[v] for v in spec[name])
 
-    def step(side: int, name: str) -> tuple[Dim, ...]:
-        return tuple(strides[side][v] for v in spec[name])
+def _operand(t: Node) -> Load:
+    """The load behind a term; a cast on the way is done while packing."""
+    if isinstance(t, Apply) and isinstance(t.op.operation, Cast):
+        t = t.operands[0]
+    if not isinstance(t, Load) or t.mask is not None:
+        raise Refused("an operand of a contraction is computed")
+    if isinstance(t.at, Ix) and any(not isinstance(a, LoopVar) for a, _ in t.at.parts):
+        raise Refused("an operand of a contraction is read at addresses that are not affine")
+    return t
+
+
+def _strides(at: Dim) -> dict[LoopVar, Dim]:
+    return {a: c for a, c in at.parts if isinstance(a, LoopVar)} if isinstance(at, Ix) else {}
+
+
+def write_contract(w: Writer, region: Block, results: list[Value]) -> None:
+    """Append the `loop.contract` of a region."""
+    form = contract_form(region)
+    k = form.fold.inner
+    a, b = _strides(form.a.at), _strides(form.b.at)
+
+    def along(strides: dict[LoopVar, Dim], group: Sequence[LoopVar]) -> tuple[Dim, ...]:
+        return tuple(strides.get(v, 0) for v in group)
+
+    def extents(group: Sequence[LoopVar]) -> tuple[Dim, ...]:
+        return tuple(v.extent for v in group)
 
     operation = LoopContract(
-        ext("batch"), ext("m"), ext("n"), ext("k"), step(0, "batch"), step(0, "m"), step(0, "k"), step(1, "batch"),
-        step(1, "k"), step(1, "n"), acc, offsets[0], offsets[1],
+        batch=extents(form.batch), m=extents(form.m), n=extents(form.n), k=extents(k),
+        a_batch=along(a, form.batch), a_m=along(a, form.m), a_k=along(a, k),
+        b_batch=along(b, form.batch), b_k=along(b, k), b_n=along(b, form.n),
+        accumulate=form.fold.accumulate, a_offset=_offset(form.a.at), b_offset=_offset(form.b.at),
     )  # fmt: skip
-    region_block = _epilogue(op, region, producers, memory, extents, groups, acc, messages)
-    b.emit(operation, sides[0].memory.buffer, sides[1].memory.buffer, regions=(region_block,))
+    for load in (form.a, form.b):
+        w.note_read(load.param, None)
+    params = (Value(ScalarType(form.fold.accumulate)), Value(INDEX), Value(INDEX), Value(INDEX))
+    with w.scope({}) as inner:
+        w.base = len(w.scopes) - 1
+        inner.found[form.fold] = params[0]
+        _epilogue(w, form, params[1:], results)
+        w.base = 0
+    w.s.emit(operation, w.buffers[form.a.param], w.buffers[form.b.param], regions=(inner.builder.block(params, ()),))
 
 
-def _rank(strides: list[dict[str, Dim]], v: str) -> int:
-    """Order of the contracted variables: large steps outside."""
-    from treadle.passes.lower.index import likely
-
-    return likely(strides[0][v]) if strides[0][v] != 0 else 0
+def _offset(at: Dim) -> Dim:
+    return at.const if isinstance(at, Ix) else at
 
 
-def _name(letter: str) -> str:
-    return f"L{letter}"
+def _epilogue(w: Writer, form: ContractForm, indices: Sequence[Value], results: list[Value]) -> None:
+    """Scalars and stores of one element."""
+    forms = _forms(form)
+    for group, at in zip((form.batch, form.m, form.n), indices, strict=True):
+        axes = merge_axes(group, forms)
+        w.add_axes(axes)
+        _unravel(w, axes, at)
+    values = [w.scalar(s.node) for s in form.nest.stores]
+    for s, value in zip(form.nest.stores, values, strict=True):
+        w.store_result(results[s.result], s.at, value)
 
 
-def _parts(space: Space, name: str) -> list[str]:
-    """Present variables of an original one, outermost first."""
-    return [v for v in space.extents if v == name or (v.startswith(name) and set(v[len(name) :]) <= {"h", "l"})]
+def _unravel(w: Writer, axes: Sequence[Axis], at: Value) -> None:
+    for k in range(len(axes) - 1, -1, -1):
+        w.scopes[-1].indices[axes[k].last] = at if k == 0 else w.s.emit(IndexMod(axes[k].extent), at)
+        if k:
+            at = w.s.emit(IndexDiv(axes[k].extent), at)
 
 
-def _reach(producers: dict[Value, Op], memory: dict[Value, Memory], v: Value, index: tuple[Dim, ...]) -> tuple[Value, tuple[Dim, ...]]:
-    """The value in memory behind a chain of views, and its index."""
-    while v not in memory:
-        op = producers[v]
-        (x,) = op.operands
-        index = op.operation.index_map(index, x.shape)  # type: ignore[attr-defined]
-        v = x
-    return v, index
-
-
-def _address(v: Value, index: tuple[Dim, ...], space: Space) -> Dim:
-    from treadle.passes.lower.scalars import row_major
-
-    total: Dim = 0
-    for i, s in zip(index, row_major(v.shape), strict=True):
-        total = total + space.rewrite(i) * s
-    return simplified(total, space.extents)
-
-
-def _coefficient(address: Dim, name: str, space: Space) -> Dim:
-    found, _ = coefficients(address, space.extents)
-    if any(a.op != "sym" for a in found):
-        raise NotImplementedError(f"a contraction operand whose address is not linear: {address}")
-    return found.get(Atom("sym", name), 0)
-
-
-def _epilogue(
-    op: Op, region: Block, producers: dict[Value, Op], memory: dict[Value, Memory], extents: dict[str, Dim],
-    groups: dict[str, list[str]], acc: object, messages: list[str],
-) -> Block:  # fmt: skip
-    """(acc, b, i, j): store every result at its index."""
-    total = Value(ScalarType(acc))  # type: ignore[arg-type]
-    at = {name: Value(INDEX) for name in ("batch", "m", "n")}
-    s = ScalarBuilder()
-    place: dict[str, Dim] = {}
-    ranges: dict[str, Dim] = {}
-    for name in ("batch", "m", "n"):
-        letters = groups[name]
-        ranges[name] = product(extents[k] for k in letters)
-        rest: Dim = symbol(name)
-        for k in reversed(letters):
-            inner = rest if k == letters[0] else rest % extents[k]
-            place[k] = inner
-            rest = rest // extents[k] if k != letters[0] else rest
-    index = tuple(simplified(place[k], ranges) for k in op.operation.out)  # type: ignore[attr-defined]
-    p = Pull(producers, dict(memory), ranges, s, dict(at), messages=messages)
-    value = s.cast(total, op.result.dtype)
-
-    def ready(where: tuple[Dim, ...]) -> Value | None:
-        return value if where == index else None
-
-    p.stages = {op.result: ready}
-    for v in region.yields:
-        kept = p.memory.pop(v)
-        result = p.value(v, index)
-        p.memory[v] = kept
-        p.store(v, index, result)
-    return s.block((total, at["batch"], at["m"], at["n"]), ())
+def _forms(form: ContractForm) -> list[Dim]:
+    """Index expressions of the epilogue: what the operands read is no concern of its loops."""
+    operands = {form.a.at, form.b.at}
+    return [f for f in form.nest.forms if f not in operands or any(f == s.at for s in form.nest.stores)]

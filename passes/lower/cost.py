@@ -1,41 +1,75 @@
-"""What it costs to compute a value again instead of keeping it."""
+"""What things cost, in rough units of one vector instruction for an element. One model for fusion and schedules."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
 
-from treadle.ir.core import Op, Value
+from treadle.ir.core import Operation
+from treadle.ir.dims import Dim, evaluate, symbols_of
 from treadle.ir.ops import arithmetic, logic, sources, transcendental
-from treadle.ir.ops.base import Elementwise, View
+from treadle.ir.ops.base import Elementwise
+from treadle.passes.lower.index import LoopVar
+from treadle.passes.lower.nodes import Apply, Call, Checked, Const, Holds, Index, Load, Node, Random, Reduce
 
-__all__ = ["flops", "is_dear"]
+__all__ = ["LIKELY", "flops", "likely", "node_cost", "subtree_cost"]
 
-_SLOW = (arithmetic.Div, arithmetic.Sqrt, arithmetic.Rsqrt, arithmetic.Pow, arithmetic.FloorDiv, arithmetic.Remainder, arithmetic.Fmod)
-_FREE = (logic.Cast,)
+LIKELY = 64  # what a symbol is taken for
+TRANSCENDENTAL = 12
+_SLOW = (
+    arithmetic.Div, arithmetic.Sqrt, arithmetic.Rsqrt, arithmetic.Pow, arithmetic.FloorDiv, arithmetic.Remainder,
+    arithmetic.Fmod, arithmetic.Reciprocal,
+)  # fmt: skip
 
 
-def flops(op: Op) -> int:
-    """Rough instructions for one element."""
-    o = op.operation
-    if isinstance(o, sources.RandomBits):
-        return 60
-    if not isinstance(o, Elementwise):
-        return 0
-    if type(o).__module__ == transcendental.__name__:
+def likely(d: Dim) -> int:
+    """The number that a dim is taken for where one has to be chosen."""
+    return d if isinstance(d, int) else max(1, evaluate(d, dict.fromkeys(symbols_of(d), LIKELY)))
+
+
+@functools.cache
+def _flops_of(cls: type[Operation]) -> int:
+    if issubclass(cls, sources.RandomBits):
         return 20
-    return 8 if isinstance(o, _SLOW) else 1
+    if not issubclass(cls, Elementwise):
+        return 0
+    if cls.__module__ == transcendental.__name__ or issubclass(cls, arithmetic.Pow):
+        return TRANSCENDENTAL
+    if issubclass(cls, _SLOW):
+        return 4
+    return 0 if issubclass(cls, logic.Bitcast) else 1
 
 
-def is_dear(producers: Mapping[Value, Op], v: Value, limit: int = 8) -> bool:
-    """Does one element take more than `limit` instructions from what is in memory?"""
-    total, pending, seen = 0, [v], set()
-    while pending and total <= limit:
+def flops(operation: Operation) -> int:
+    """The cost of one element of a graph op, its operands at hand."""
+    return _flops_of(type(operation))
+
+
+def node_cost(n: Node) -> int:
+    """The cost of one scalar, its arguments at hand."""
+    if isinstance(n, Apply):
+        return flops(n.op.operation)
+    if isinstance(n, Random):
+        return 20
+    if isinstance(n, Load):
+        return 1 if n.mask is None else 2
+    if isinstance(n, Holds):
+        return 2 * len(n.conditions)
+    if isinstance(n, Reduce | Checked | Index | Call):
+        return 1
+    assert isinstance(n, Const)
+    return 0
+
+
+def subtree_cost(n: Node, within: frozenset[LoopVar], limit: int) -> int:
+    """The cost of a scalar with all of its arguments that vary with `within`, counted up to `limit`."""
+    total, pending, seen = 0, [n], {n}
+    while pending and total < limit:
         x = pending.pop()
-        if x in seen or x not in producers:
+        total += node_cost(x)
+        if isinstance(x, Reduce):
             continue
-        seen.add(x)
-        op = producers[x]
-        total += flops(op)
-        if isinstance(op.operation, Elementwise | View):
-            pending.extend(op.operands)
-    return total > limit
+        for a in x.args:
+            if a not in seen and not a.vars.isdisjoint(within):
+                seen.add(a)
+                pending.append(a)
+    return total

@@ -2,108 +2,141 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any
+from threading import Lock
 
-from treadle.ir.core import Block, Builder, Function, Level, Op, Value
+from treadle.ir.core import Block, Function, Level, Op, Value
 from treadle.ir.dims import Dim, product
-from treadle.ir.dtypes import DType
 from treadle.ir.kernels import Contraction, Fused
+from treadle.ir.ops.contraction import Contract
 from treadle.ir.printer import digest
+from treadle.ir.scalar import ScalarBuilder
 from treadle.ir.substitute import used_symbols
 from treadle.ir.types import INDEX, BufferType, TensorType
-from treadle.passes.lower.contract import lower_contraction
-from treadle.passes.lower.cost import flops
-from treadle.passes.lower.index import likely
-from treadle.passes.lower.nests import Nest, lower_nest
-from treadle.passes.lower.scalars import Memory
-from treadle.passes.lower.special import lower_special
+from treadle.passes.lower.contract import write_contract
+from treadle.passes.lower.cost import flops, likely
+from treadle.passes.lower.loops import write_nest
+from treadle.passes.lower.nest import trace_nest
+from treadle.passes.lower.scan import write_scan
+from treadle.passes.lower.scatter import write_scatter
+from treadle.passes.lower.trace import REDUCTIONS, Refused
+from treadle.passes.lower.write import Scope, Writer
+from treadle.passes.schedule import HOST, Machine
 
-__all__ = ["LoweredKernel", "lower_kernel"]
+__all__ = ["LoweredKernel", "Refused", "lower_kernel", "structure"]
+
+NS_PER_OP = 0.02  # of one element of one operation, in lanes
+BYTES_PER_NS = 20.0
+CACHED = 4096
 
 
 @dataclass(frozen=True)
 class LoweredKernel:
-    """A kernel as loops. `tasks` None: the contraction's tiles, which codegen counts. `work_per_task` in nanoseconds."""
+    """A kernel as loops. `tasks` None: the contraction's tiles, which codegen counts. `work_per_task` in nanoseconds.
+
+    `checks`: number and message of each `loop.check`; `symbols`: of the program, one for each of the function's, in
+    order; `in_place`: (operand, result) that may be one memory.
+    """
 
     function: Function
     tasks: Dim | None
     work_per_task: float
     checks: tuple[tuple[int, str], ...]
-    symbols: tuple[str, ...]  # of the program, one for each of the function's, in order
+    symbols: tuple[str, ...]
     digest: str = field(default="")
+    in_place: frozenset[tuple[int, int]] = frozenset()
 
 
-def lower_kernel(op: Op, vector_bits: int = 256) -> LoweredKernel:
-    """Lower a launch. Buffers: the op's operands, then its results."""
+_lowered: OrderedDict[tuple, LoweredKernel] = OrderedDict()
+_lock = Lock()
+
+
+def lower_kernel(op: Op, machine: Machine = HOST) -> LoweredKernel:
+    """Lower a launch. Buffers: the op's operands, then its results. Equal launches are lowered once."""
+    key = (structure(op), machine)
+    with _lock:
+        known = _lowered.get(key)
+        if known is not None:
+            _lowered.move_to_end(key)
+            return known
+    made = _lower(op, machine)
+    with _lock:
+        _lowered[key] = made
+        while len(_lowered) > CACHED:
+            _lowered.popitem(last=False)
+    return made
+
+
+def structure(op: Op) -> tuple:
+    """A hashable identity of what a launch computes."""
+    regions = []
+    for region in op.regions:
+        numbers = {v: k for k, v in enumerate(region.params)}
+        rows = []
+        for inner in region.ops:
+            rows.append((repr(inner.operation), tuple(numbers[v] for v in inner.operands)))
+            for r in inner.results:
+                numbers[r] = len(numbers)
+        regions.append((tuple(rows), tuple(numbers[v] for v in region.yields)))
+    return repr(op.operation), tuple(v.type for v in op.operands), tuple(v.type for v in op.results), tuple(regions)
+
+
+def _lower(op: Op, machine: Machine) -> LoweredKernel:
     operands = [Value(_buffer(v.tensor)) for v in op.operands]
     results = [Value(_buffer(v.tensor)) for v in op.results]
-    messages: list[str] = []
-
-    def lanes(dtype: DType) -> int:
-        return max(1, vector_bits // (8 * dtype.compute.itemsize))
-
-    b = Builder()
-    tasks: Dim | None = 0
+    w = Writer(operands, results, [])
+    w.scopes.append(Scope(ScalarBuilder()))
+    tasks: Dim | None
     if isinstance(op.operation, Contraction):
-        lower_contraction(b, op.regions[0], _memory(op.regions[0], operands, results), messages)
+        write_contract(w, op.regions[0], results)
+        w.end_region()
         tasks = None
     else:
-        at = 0
+        assert isinstance(op.operation, Fused), op.operation
+        tasks, at = 0, 0
         for region in op.regions:
-            memory = _memory(region, operands, results[at : at + len(region.yields)])
+            mine = results[at : at + len(region.yields)]
             at += len(region.yields)
-            if isinstance(op.operation, Fused) and op.operation.kind != "loops":
-                tasks = tasks + lower_special(b, region, memory, lanes, messages)
-            else:
-                tasks = tasks + lower_nest(Nest(region, memory, lanes, messages), b)
-    return _finish(b, [*operands, *results], op, tasks, messages)
+            tasks = tasks + _region(w, op.operation.kind, region, mine, machine)
+            w.end_region()
+    return _finish(w, [*operands, *results], op, tasks)
+
+
+def _region(w: Writer, kind: str, region: Block, results: list[Value], machine: Machine) -> Dim:
+    if kind == "scatter":
+        return write_scatter(w, region, results, machine)
+    if kind == "scan":
+        return write_scan(w, region, results, machine)
+    return write_nest(w, trace_nest(region), results, machine)
 
 
 def _buffer(t: TensorType) -> BufferType:
     return BufferType(t.dtype, t.numel)
 
 
-def _memory(region: Block, operands: list[Value], results: list[Value]) -> dict[Value, Memory]:
-    memory = {p: Memory(buffer) for p, buffer in zip(region.params, operands, strict=True)}
-    memory.update({v: Memory(buffer) for v, buffer in zip(region.yields, results, strict=True)})
-    return memory
-
-
-def _finish(b: Builder, buffers: list[Value], op: Op, tasks: Dim | None, messages: list[str]) -> LoweredKernel:
-    body = Block(tuple(buffers), tuple(b.ops))
+def _finish(w: Writer, buffers: list[Value], op: Op, tasks: Dim | None) -> LoweredKernel:
+    body = Block(tuple(buffers), tuple(w.s.ops))
     symbols = tuple(sorted(used_symbols(body), key=lambda s: (len(s), s)))
     body = Block((*buffers, *(Value(INDEX, s) for s in symbols)), body.ops)
     fn = Function("kernel", body, Level.LOOP, symbols)
-    work = _work(op)
     n = 1 if tasks is None else max(1, likely(tasks))
-    checks = tuple((k + 1, m) for k, m in enumerate(messages))
-    return LoweredKernel(fn, tasks, work / n, checks, symbols, digest(fn))
+    checks = tuple((k + 1, m) for k, m in enumerate(w.messages))
+    return LoweredKernel(fn, tasks, work(op) / n, checks, symbols, digest(fn), w.in_place())
 
 
-def _work(op: Op) -> float:
-    """A rough time in nanoseconds on one core: elements times instructions, or bytes, whichever is more."""
+def work(op: Op) -> float:
+    """A rough time in nanoseconds on one core: of instructions or of bytes, whichever is more."""
     instructions = 0.0
     for region in op.regions:
         for inner in region.ops:
-            for r in inner.results:
-                instructions += likely(product(r.shape)) * flops(inner) / 8
-            if inner.operation.name in ("graph.contract",):
-                instructions += _contract_work(inner)
-            if inner.operands and not flops(inner):
-                instructions += likely(product(inner.operands[0].shape)) / 8 if inner.operation.name.startswith("graph.sum") else 0
+            o = inner.operation
+            if isinstance(o, Contract):
+                extents = dict(zip((*o.lhs, *o.rhs), (*inner.operands[0].shape, *inner.operands[1].shape), strict=True))
+                instructions += likely(product(extents.values()))
+            elif isinstance(o, REDUCTIONS):
+                instructions += likely(product(inner.operands[0].shape))
+            else:
+                instructions += flops(o) * sum(likely(product(r.shape)) for r in inner.results)
     nbytes = sum(likely(v.tensor.nbytes) for v in (*op.operands, *op.results))
-    return max(instructions / 3.0, nbytes / 20.0)
-
-
-def _contract_work(op: Op) -> float:
-    o: Any = op.operation
-    extents: dict[str, int] = {}
-    for letters, v in ((o.lhs, op.operands[0]), (o.rhs, op.operands[1])):
-        extents.update({c: likely(d) for c, d in zip(letters, v.shape, strict=True)})
-    total = 1.0
-    for d in extents.values():
-        total *= d
-    return total / 8
-
-
+    return max(instructions * NS_PER_OP, nbytes / BYTES_PER_NS)

@@ -1,0 +1,94 @@
+"""Reductions that leave too little to share are made in two steps over chunks of fixed size.
+
+How a reduction is cut depends on its sizes only, never on the number of threads: the bits are the same for any. Sorts
+are turned so that rows lie in order, which is what the runtime sorts.
+"""
+
+from __future__ import annotations
+
+from treadle.ir.core import Block, Builder, Function, Op, Rewriter, Value
+from treadle.ir.dims import Dim, ceildiv, product
+from treadle.ir.ops.logic import Cast
+from treadle.ir.ops.padding import Pad
+from treadle.ir.ops.reductions import Reduction
+from treadle.ir.ops.sorting import Sort
+from treadle.ir.ops.views import Permute, Reshape
+from treadle.passes.lower.cost import likely
+
+__all__ = ["split_reductions"]
+
+LONG = 1 << 15  # elements of one sum that are worth cutting
+CHUNK = 1 << 13
+FEW = 8  # sums below which there are not enough tasks
+CACHE_LINE = 64
+
+
+def split_reductions(fn: Function) -> Function:
+    """The same function with long reductions in two steps, and sorts along the last dim."""
+    rw = Rewriter()
+    b = rw.builder
+    for op in fn.ops:
+        b.loc = op.loc
+        operands = tuple(map(rw.value, op.operands))
+        new = _split(b, op, operands)
+        if new is None:
+            rw.copy(op)
+        else:
+            rw.mapping.update(zip(op.results, new, strict=True))
+    b.loc = None
+    body = Block(fn.params, tuple(b.ops), tuple(map(rw.value, fn.returns)))
+    return Function(fn.name, body, fn.level, fn.symbols)
+
+
+def _split(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
+    o = op.operation
+    if isinstance(o, Sort) and o.dim != operands[0].rank - 1:
+        return _sort_last(b, o, operands[0])
+    if isinstance(o, Reduction) and o.dims:
+        chunk = _chunk(o, operands[0])
+        if chunk:
+            return (_two_steps(b, o, operands[0], chunk),)
+    return None
+
+
+def _chunk(o: Reduction, x: Value) -> int:
+    """Elements of the outermost reduced dims that one partial sum takes; 0 where one step will do."""
+    if any(isinstance(d, int) and d == 0 for d in x.shape):
+        return 0
+    reduced = likely(product(x.shape[d] for d in o.dims))
+    kept = [x.shape[d] for d in range(x.rank) if d not in o.dims]
+    sums = likely(product(kept))
+    leading = o.dims == tuple(range(len(o.dims)))
+    if not leading:
+        return 0
+    tasks = sums if len(o.dims) == x.rank else -(-sums * x.dtype.itemsize // (4 * CACHE_LINE))
+    if reduced * sums < LONG or tasks >= FEW or reduced < 256:
+        return 0
+    return max(64, min(CHUNK, CHUNK // max(1, sums)))
+
+
+def _two_steps(b: Builder, o: Reduction, x: Value, chunk: int) -> Value:
+    """Partial results of `chunk` elements, then their reduction. A last short chunk is filled with the identity."""
+    n: Dim = product(x.shape[d] for d in o.dims)
+    kept = x.shape[len(o.dims) :]
+    flat = b.emit(Reshape((n, *kept)), x) if len(o.dims) > 1 else x
+    acc = o.accumulate_dtype(x.dtype)
+    if acc is not x.dtype:
+        flat = b.emit(Cast(acc), flat)
+    chunks = ceildiv(n, chunk)
+    missing = chunks * chunk - n
+    if not (isinstance(missing, int) and missing == 0):
+        zeros = (0,) * flat.rank
+        flat = b.emit(Pad(zeros, (missing, *zeros[1:]), zeros, o.identity(acc)), flat)
+    parts = b.emit(type(o)((1,)), b.emit(Reshape((chunks, chunk, *kept)), flat))
+    out = b.emit(type(o)((0,)), parts)
+    return out if acc is x.dtype else b.emit(Cast(x.dtype), out)
+
+
+def _sort_last(b: Builder, o: Sort, x: Value) -> tuple[Value, ...]:
+    order = (*(d for d in range(x.rank) if d != o.dim), o.dim)
+    back = tuple(order.index(d) for d in range(x.rank))
+    values, indices = b.emit(Sort(x.rank - 1, o.descending, o.stable), b.emit(Permute(order), x))
+    return b.emit(Permute(back), values), b.emit(Permute(back), indices)
+
+
