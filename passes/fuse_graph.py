@@ -39,7 +39,8 @@ class Graph:
         self.params = set(fn.params)
         self.returned = set(fn.returns)
         self.producers = {r: op for op in fn.ops for r in op.results}
-        self.position = {r: k for k, op in enumerate(fn.ops) for r in op.results}
+        self.number = {r: k for k, op in enumerate(fn.ops) for r in op.results}
+        self.position = {r: k for k, r in enumerate(r for op in fn.ops for r in op.results)}
         self.users: dict[Value, list[Op]] = {}
         for op in fn.ops:
             for v in dict.fromkeys(op.operands):
@@ -185,7 +186,7 @@ def region(graph: Graph, results: Iterable[Value], stops: set[Value] | None = No
         if v in graph.params or (v in graph.roots and v not in inside):
             reads[v] = None
             continue
-        k = graph.position[v]
+        k = graph.number[v]
         if k not in ops:
             op = ops[k] = graph.fn.ops[k]
             if isinstance(op.operation, Barrier):

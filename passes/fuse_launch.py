@@ -85,7 +85,7 @@ def _batches(groups: Groups, level: list[Group]) -> Iterable[list[_Nest | Group]
         if g.kind == "host":
             yield [g]
             continue
-        outputs = groups.outputs(g.roots)
+        outputs = g.roots if g.kind in ("scan", "scatter") else groups.outputs(g.roots)
         if not outputs:
             continue
         block, inputs = region(groups.graph, outputs, set(g.roots))

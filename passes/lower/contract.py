@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from treadle.ir.core import Block, Value
 from treadle.ir.dims import Dim
-from treadle.ir.loops import IndexDiv, IndexMod, LoopContract
+from treadle.ir.loops import LoopContract
 from treadle.ir.ops.logic import Cast
 from treadle.ir.types import INDEX, ScalarType
 from treadle.passes.lower.index import Ix, LoopVar, is_one
 from treadle.passes.lower.nest import trace_nest
 from treadle.passes.lower.nodes import Apply, Load, Nest, Node, Reduce
 from treadle.passes.lower.trace import Refused
-from treadle.passes.lower.write import Axis, Writer, merge_axes
+from treadle.passes.lower.write import Writer, merge_axes
 
 __all__ = ["ContractForm", "contract_form", "write_contract"]
 
@@ -38,7 +38,9 @@ def contract_form(region: Block) -> ContractForm:
     (fold,) = nest.reduces
     a, b = (_operand(t) for t in fold.terms)
     in_a, in_b = _strides(a.at), _strides(b.at)
-    batch, m, n = [], [], []
+    batch: list[LoopVar] = []
+    m: list[LoopVar] = []
+    n: list[LoopVar] = []
     for v in nest.outer:
         (batch if v in in_a and v in in_b else n if v in in_b else m).append(v)
     form = ContractForm(nest, fold, tuple(batch), tuple(m), tuple(n), a, b)
@@ -102,17 +104,10 @@ def _epilogue(w: Writer, form: ContractForm, indices: Sequence[Value], results: 
     for group, at in zip((form.batch, form.m, form.n), indices, strict=True):
         axes = merge_axes(group, forms)
         w.add_axes(axes)
-        _unravel(w, axes, at)
+        w.unravel_axes(axes, at)
     values = [w.scalar(s.node) for s in form.nest.stores]
     for s, value in zip(form.nest.stores, values, strict=True):
         w.store_result(results[s.result], s.at, value)
-
-
-def _unravel(w: Writer, axes: Sequence[Axis], at: Value) -> None:
-    for k in range(len(axes) - 1, -1, -1):
-        w.scopes[-1].indices[axes[k].last] = at if k == 0 else w.s.emit(IndexMod(axes[k].extent), at)
-        if k:
-            at = w.s.emit(IndexDiv(axes[k].extent), at)
 
 
 def _forms(form: ContractForm) -> list[Dim]:

@@ -143,7 +143,7 @@ class Space:
         if not isinstance(v, LoopVar):
             return
         high = ratio(v.extent, low)
-        if high is not None and not is_one(high) and not is_one(low):
+        if high is not None and not is_one(high) and not is_one(low) and nonnegative(high - 1):
             self.wanted.setdefault(v.key, low)
 
     def part(self, kind: type[_Part], of: Ix, by: Dim) -> Dim:
@@ -316,6 +316,8 @@ def _divide(x: Ix, d: Dim) -> tuple[Dim, Dim]:
     for atom, c in x.parts:
         q = ratio(c, d)
         (rest if q is None else whole)[atom] = c if q is None else q
+    whole_const: Dim
+    rest_const: Dim
     if isinstance(x.const, int) and isinstance(d, int):
         whole_const, rest_const = divmod(x.const, d)
     else:
@@ -327,6 +329,14 @@ def _divide(x: Ix, d: Dim) -> tuple[Dim, Dim]:
         return outer, inner
     if not isinstance(inner, Ix):
         return outer + inner // d, inner % d
+    # Machines divide what is not negative: lift the rest by a multiple of d, or divide it all.
+    found = inner.bounds()
+    if found is None or not nonnegative(found[0]):
+        if found is None or not isinstance(found[0], int) or not isinstance(d, int):
+            return x.space.part(Quotient, x, d), x.space.part(Remainder, x, d)
+        lift = -(found[0] // d)
+        outer, inner = outer - lift, inner + lift * d
+        assert isinstance(inner, Ix)
     q, r = _divide_rest(inner, d)
     return outer + q, r
 
@@ -349,6 +359,8 @@ def _divide_rest(x: Ix, d: Dim) -> tuple[Dim, Dim]:
         for a, v in x.parts:
             q = ratio(v, c)
             (low if q is None else high)[a] = v if q is None else q
+        high_const: Dim
+        low_const: Dim
         if isinstance(x.const, int) and isinstance(c, int):
             high_const, low_const = divmod(x.const, c)
         else:
@@ -361,6 +373,6 @@ def _divide_rest(x: Ix, d: Dim) -> tuple[Dim, Dim]:
         # c * i runs past d: with i split at d / c the high part is a multiple of d.
         by = ratio(d, c)
         if by is not None:
-            x.space.ask(atom, by)
+            x.space.ask(atom, by if nonnegative(by) else -by)
     space = x.space
     return space.part(Quotient, x, d), space.part(Remainder, x, d)

@@ -116,16 +116,6 @@ class _NestWriter:
         w.loop(None, w.const(0), w.const(tasks), For("parallel"), one)
         return tasks
 
-    def unravel(self, axes: Sequence[Axis], at: Value) -> None:
-        """Make the indices of `axes` known, from their row-major number."""
-        w = self.w
-        for k in range(len(axes) - 1, -1, -1):
-            extent = axes[k].extent
-            here = at if k == 0 else w.s.emit(IndexMod(extent), at)
-            w.scopes[-1].indices[axes[k].last] = here
-            if k:
-                at = w.s.emit(IndexDiv(extent), at)
-
     def span(self, at: Value, block: int, extent: Dim) -> tuple[Value, Value]:
         """(start, end) of block number `at` of range(extent)."""
         w = self.w
@@ -156,7 +146,7 @@ class _NestWriter:
             return self.tiles(turned)
 
         def row(iv: Value) -> None:
-            self.unravel(rest, iv)
+            self.w.unravel_axes(rest, iv)
             self.lanes(last, self.w.const(0), self.w.const(last.extent), self.nest.stores)
 
         return self.parallel(product(a.extent for a in rest), row)
@@ -188,7 +178,7 @@ class _NestWriter:
             at = iv
             if rest:
                 at = w.s.emit(IndexMod(blocks), iv)
-                self.unravel(rest, w.s.emit(IndexDiv(blocks), iv))
+                w.unravel_axes(rest, w.s.emit(IndexDiv(blocks), iv))
             lo, hi = self.span(at, side, across.extent)
 
             def strip(j: Value, _: tuple[Value, ...]) -> Sequence[Value]:
@@ -233,7 +223,7 @@ class _NestWriter:
 
     def rows(self) -> Dim:
         def point(iv: Value) -> None:
-            self.unravel(self.outer, iv)
+            self.w.unravel_axes(self.outer, iv)
             kept = self.keeps(frozenset())
             for st in self.stages:
                 self.row_stage(st, [k for k in kept if k[0] in st.keeps])
@@ -363,7 +353,7 @@ class _NestWriter:
             at = iv
             if rest:
                 at = w.s.emit(IndexMod(strips), iv)
-                self.unravel(rest, w.s.emit(IndexDiv(strips), iv))
+                w.unravel_axes(rest, w.s.emit(IndexDiv(strips), iv))
             lo, hi = self.span(at, block, last.extent)
             strip = _Strip(self, last, lo, hi, block)
             for st in self.stages:

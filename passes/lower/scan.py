@@ -73,10 +73,7 @@ def _tasks(w: Writer, outer: list[LoopVar], lane: LoopVar | None, line: Any, mac
         if lane is not None:
             at = w.s.emit(IndexDiv(strips), iv)
             number = w.s.emit(IndexMod(strips), iv)
-        for k in range(len(outer) - 1, -1, -1):
-            w.scopes[-1].indices[outer[k]] = at if k == 0 else w.s.emit(IndexMod(outer[k].extent), at)
-            if k:
-                at = w.s.emit(IndexDiv(outer[k].extent), at)
+        w.unravel([(v, v.extent) for v in outer], at)
         if lane is None:
             line()
         else:

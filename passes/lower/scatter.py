@@ -98,11 +98,7 @@ class _Scatter:
                 lo = w.s.emit(Affine((self.strip,)), number)
                 hi = w.s.emit(IndexMin(), w.s.emit(Affine((self.strip,), self.strip), number), w.const(self.lane.extent))
                 self.lanes = _Lanes(self.lane, lo, hi)
-            for k in range(len(self.outer) - 1, -1, -1):
-                extent = self.outer[k].extent
-                w.scopes[-1].indices[self.outer[k]] = at if k == 0 else w.s.emit(IndexMod(extent), at)
-                if k:
-                    at = w.s.emit(IndexDiv(extent), at)
+            w.unravel([(v, v.extent) for v in self.outer], at)
             self.copy_base(*rows)
             self.apply_updates()
             w.base = 0

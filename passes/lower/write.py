@@ -153,6 +153,18 @@ class Writer:
         made = self.s.emit(kind, lo, hi, *inits, regions=(region,))
         return made if isinstance(made, tuple) else (made,)
 
+    def unravel(self, loops: Sequence[tuple[LoopVar, Dim]], at: Value) -> None:
+        """Make the indices of `loops` (the variable of each, and its extent) known here, from their row-major number."""
+        for k in range(len(loops) - 1, -1, -1):
+            axis, extent = loops[k]
+            by = 1 if isinstance(extent, int) and extent == 0 else extent
+            self.scopes[-1].indices[axis] = at if k == 0 else self.s.emit(IndexMod(by), at)
+            if k:
+                at = self.s.emit(IndexDiv(by), at)
+
+    def unravel_axes(self, axes: Sequence[Axis], at: Value) -> None:
+        self.unravel([(a.last, a.extent) for a in axes], at)
+
     # Where a thing stands --------------------------------------------------------------------------------------------
 
     def depth(self, variables: frozenset[LoopVar]) -> int:
