@@ -25,14 +25,14 @@ def softmax(x: Tensor, dim: int) -> Tensor:
     """exp(x) / sum(exp(x)) over `dim`."""
     t = to_floating(x)
     d = axis(dim, t.ndim)
-    return record(co.Softmax(d), t) if t.ndim else t.new_ones(())
+    return record(co.Softmax(d), t) if t.ndim else record(co.Softmax(0), t.reshape(1)).reshape(())
 
 
 def log_softmax(x: Tensor, dim: int) -> Tensor:
     """log(softmax(x)) over `dim`."""
     t = to_floating(x)
     d = axis(dim, t.ndim)
-    return record(co.LogSoftmax(d), t) if t.ndim else t.new_zeros(())
+    return record(co.LogSoftmax(d), t) if t.ndim else record(co.LogSoftmax(0), t.reshape(1)).reshape(())
 
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
@@ -82,6 +82,11 @@ def linear(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
     if x.dtype is not w.dtype:
         raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {x.dtype!r} and {w.dtype!r}")
     return record(co.Linear(b is not None), x, w) if b is None else record(co.Linear(True), x, w, b)
+
+
+def cross_entropy_rows(logits: Tensor, target: Tensor, ignore_index: int, label_smoothing: float) -> Tensor:
+    """-log softmax(logits)[target] of each row of [N, C]; 0 where target is `ignore_index`."""
+    return record(co.CrossEntropy(int(ignore_index), float(label_smoothing)), logits, target)
 
 
 def conv(x: Tensor, w: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> Tensor:

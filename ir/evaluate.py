@@ -174,7 +174,10 @@ def _run_op(op: Op, env: dict[Value, np.ndarray], bindings: Bindings) -> Sequenc
     if operation.name == "kernel.host":
         return _run_host(substitute(operation, bindings), arrays)
     if op.regions:  # kernel.fused, kernel.contract: every region reads all operands; results are the yields in order
-        return [a for region in op.regions for a in _run_block(region, arrays, env, bindings)]
+        made: list[np.ndarray] = []
+        for region in op.regions:
+            made += _run_block(region, [*arrays, *made][: len(region.params)], env, bindings)
+        return made
     concrete = substitute(operation, bindings) if bindings else operation
     if isinstance(concrete, Composite) and _reference_of(concrete) is None:
         # The recorded types tell bfloat16 from float32, which the arrays do not.

@@ -27,6 +27,9 @@ class Fused(KernelOp):
     """
 
     kind: str = "loops"  # loops | scatter | scan: which lowering
+    # 0: the regions are independent. Otherwise the first `parallel` are, and the others run after them, in order, on one
+    # thread; their parameters are the operands, then the results of all regions before.
+    parallel: int = 0
 
 
 @operation("kernel.contract")

@@ -172,10 +172,13 @@ class _Verifier:
             self.fail("a kernel needs a region", op)
         if isinstance(operation, Fused) and operation.kind not in FUSED_KINDS:
             self.fail(f"kind {operation.kind!r} is none of {', '.join(FUSED_KINDS)}", op)
-        for region in op.regions:
-            if tuple(v.type for v in region.params) != tuple(v.type for v in op.operands):
+        known = tuple(v.type for v in op.operands)
+        for k, region in enumerate(op.regions):
+            if tuple(v.type for v in region.params) != known:
                 self.fail("a region's parameters must have the types of the operands", op)
             self.primitives(region, op)
+            if isinstance(operation, Fused) and operation.parallel and k + 1 >= operation.parallel:
+                known = (*(v.type for v in op.operands), *(v.type for r in op.regions[: k + 1] for v in r.yields))
         if isinstance(operation, Contraction):
             inside = [o for region in op.regions for o in region.ops if o.operation.name == "graph.contract"]
             if len(op.regions) != 1 or len(inside) != 1:

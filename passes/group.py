@@ -31,6 +31,7 @@ from treadle.passes.pipeline import Context, compiler_pass
 
 __all__ = ["No", "group"]
 
+SMALL = 16384  # elements of nests that run on one thread behind another launch
 OPAQUE = (Contract, Scan, Put, Scatter, Sort)
 
 
@@ -94,7 +95,8 @@ class Fuser:
                 need(op.result)
             elif isinstance(o, Take | Gather):
                 source = self._behind_views(op.operands[0], True)
-                if not self._is_cheap_source(source):
+                few = 4 * likely(product(op.result.shape)) <= likely(product(source.shape))
+                if not self._is_cheap_source(source) and not few:  # a few elements are computed where they are read
                     need(source)
             elif isinstance(o, Barrier):
                 need(op.result)
@@ -264,9 +266,18 @@ class Fuser:
     def _emit(self) -> Function:
         b = Builder()
         mapping: dict[Value, Value] = {p: p for p in self.fn.params}
+        pending: list[list[Group]] = []  # nests of one launch: independent ones, then small ones that follow in order
         for level in self._levels():
             for batch in _batches(level):
-                self._launch(b, mapping, batch)
+                if pending and _is_nest(batch[0]) and self._is_small(batch):
+                    pending += [[g] for g in batch]
+                    continue
+                self._launch(b, mapping, pending)
+                pending = [batch]
+                if not _is_nest(batch[0]):
+                    self._launch(b, mapping, pending)
+                    pending = []
+        self._launch(b, mapping, pending)
         body = Block(self.fn.params, tuple(b.ops), tuple(mapping[v] for v in self.fn.returns))
         return Function(self.fn.name, body, Level.KERNEL, self.fn.symbols)
 
@@ -310,33 +321,41 @@ class Fuser:
                             pending.append(r)
         return found
 
-    def _launch(self, b: Builder, mapping: dict[Value, Value], batch: list[Group]) -> None:
-        if batch[0].kind == "host":
-            self._host(b, mapping, batch[0])
+    def _is_small(self, batch: list[Group]) -> bool:
+        """Is the work of these nests less than handing them to other threads costs?"""
+        return sum(self._elements(g) for g in batch) <= SMALL
+
+    def _elements(self, g: Group) -> int:
+        ops, _ = self._closure(g)
+        return max(likely(product(v.shape)) for op in ops for v in (*op.operands, *op.results))
+
+    def _launch(self, b: Builder, mapping: dict[Value, Value], phases: list[list[Group]]) -> None:
+        """Emit one launch: the groups of the first phase are independent, the others follow one by one."""
+        if not phases:
             return
-        bodies = [(g, self._outputs(g), self._closure(g)) for g in batch]
+        if phases[0][0].kind == "host":
+            self._host(b, mapping, phases[0][0])
+            return
+        bodies = [(g, self._outputs(g), *self._closure(g), k) for k, batch in enumerate(phases) for g in batch]
         bodies = [x for x in bodies if x[1]]
         if not bodies:
             return
-        operands: dict[Value, None] = {}
-        for _, _, (_, inputs) in bodies:
-            operands.update(dict.fromkeys(inputs))
-        regions, types, results = [], [], []
-        for _, outputs, (ops, _) in bodies:
-            params = {v: Value(v.type) for v in operands}
-            region = Builder()
-            local: dict[Value, Value] = dict(params)
-            for op in ops:
-                made = tuple(Value(r.type) for r in op.results)
-                region.ops.append(Op(op.operation, tuple(local[v] for v in op.operands), made, (), op.loc))
-                local.update(zip(op.results, made, strict=True))
-            regions.append(region.block(params.values(), (local[v] for v in outputs)))
-            types += [v.type for v in outputs]
+        made_here = {v for _, outputs, _, _, _ in bodies for v in outputs}
+        operands = dict.fromkeys(v for _, _, _, inputs, _ in bodies for v in inputs if v not in made_here)
+        parallel = sum(k == bodies[0][4] for *_, k in bodies)
+        ordered = parallel < len(bodies)
+        regions: list[Block] = []
+        results: list[Value] = []
+        for n, (_, outputs, ops, _, _) in enumerate(bodies):
+            seen = [*operands, *results] if ordered and n >= parallel else list(operands)
+            regions.append(_region(seen, ops, outputs))
             results += outputs
-        kind = batch[0].kind
-        operation = Contraction() if kind == "contract" else Fused("loops" if kind in ("flat", "rows", "columns") else kind)
-        b.loc = next((op.loc for _, _, (ops, _) in bodies for op in reversed(ops) if op.loc), None)
-        made = b.emit(operation, *(mapping[v] for v in operands), regions=tuple(regions), types=tuple(types))
+        kind = phases[0][0].kind
+        loops = Fused("loops" if _is_nest(phases[0][0]) else kind, parallel if ordered else 0)
+        operation = Contraction() if kind == "contract" else loops
+        b.loc = next((op.loc for _, _, ops, _, _ in bodies for op in reversed(ops) if op.loc), None)
+        types = tuple(v.type for v in results)
+        made = b.emit(operation, *(mapping[v] for v in operands), regions=tuple(regions), types=types)
         mapping.update(zip(results, made if isinstance(made, tuple) else (made,), strict=True))
 
     def _closure(self, g: Group) -> tuple[list[Op], list[Value]]:
@@ -395,6 +414,22 @@ def _inside_reduction(op: Op, index: tuple[Dim, ...], p: Pull) -> tuple:
         else:
             at.append(next(kept))
     return tuple(at), x
+
+
+def _region(seen: list[Value], ops: list[Op], outputs: list[Value]) -> Block:
+    """Ops as a region whose parameters stand for `seen`."""
+    params = {v: Value(v.type) for v in seen}
+    local: dict[Value, Value] = dict(params)
+    copied = []
+    for op in ops:
+        made = tuple(Value(r.type) for r in op.results)
+        copied.append(Op(op.operation, tuple(local[v] for v in op.operands), made, (), op.loc))
+        local.update(zip(op.results, made, strict=True))
+    return Block(tuple(params.values()), tuple(copied), tuple(local[v] for v in outputs))
+
+
+def _is_nest(g: Group) -> bool:
+    return g.kind in ("flat", "rows", "columns")
 
 
 def _batches(level: list[Group]) -> list[list[Group]]:

@@ -125,6 +125,8 @@ class Launch:
     scratch: int
     # Index into the program's locations.
     location: int
+    # Dim id: how many of the last tasks run after the others, in order, on one thread; -1 for none.
+    tail: int = -1
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ class ProgramSpec:
 
 
 # The last byte is the version of the format.
-_MAGIC = b"treadleP\x01"
+_MAGIC = b"treadleP\x02"
 _DIGEST = 16
 
 

@@ -83,13 +83,13 @@ class _Assembler:
         blob = self.blobs.setdefault(code, len(self.blobs))
         kernel = self.kernel(KernelCode(symbol, blob, low.checks))
         grain = max(1, round(CHUNK_NS / max(1.0, low.work_per_task)))
-        self.add(op, kernel, tuple(dims_symbol(s) for s in low.symbols), tasks, grain, scratch)
+        self.add(op, kernel, tuple(dims_symbol(s) for s in low.symbols), tasks, grain, scratch, low.tail)
 
-    def add(self, op: Op, kernel: int, ints: tuple[Dim, ...], tasks: Dim, grain: int, scratch: Dim) -> None:
+    def add(self, op: Op, kernel: int, ints: tuple[Dim, ...], tasks: Dim, grain: int, scratch: Dim, tail: Dim = 0) -> None:
         slots = tuple(self.slot(v) for v in (*op.operands, *op.results))
         location = self.locations.setdefault(describe(op), len(self.locations))
         self.launches.append(
-            Launch(kernel, slots, tuple(map(self.dim, ints)), self.dim(tasks), self.dim(grain), self.dim(scratch), location)
+            Launch(kernel, slots, tuple(map(self.dim, ints)), self.dim(tasks), self.dim(grain), self.dim(scratch), location, -1 if tail == 0 else self.dim(tail))
         )
 
 

@@ -28,6 +28,7 @@ class LoweredKernel:
 
     function: Function
     tasks: Dim | None
+    tail: Dim  # of the tasks, those that run after the others in order
     work_per_task: float
     checks: tuple[tuple[int, str], ...]
     symbols: tuple[str, ...]  # of the program, one for each of the function's, in order
@@ -45,19 +46,23 @@ def lower_kernel(op: Op, vector_bits: int = 256) -> LoweredKernel:
 
     b = Builder()
     tasks: Dim | None = 0
+    tail: Dim = 0
     if isinstance(op.operation, Contraction):
         lower_contraction(b, op.regions[0], _memory(op.regions[0], operands, results), messages)
         tasks = None
     else:
         at = 0
-        for region in op.regions:
-            memory = _memory(region, operands, results[at : at + len(region.yields)])
+        for k, region in enumerate(op.regions):
+            memory = _memory(region, [*operands, *results], results[at : at + len(region.yields)])
             at += len(region.yields)
             if isinstance(op.operation, Fused) and op.operation.kind != "loops":
-                tasks = tasks + lower_special(b, region, memory, lanes, messages)
+                made = lower_special(b, region, memory, lanes, messages)
             else:
-                tasks = tasks + lower_nest(Nest(region, memory, lanes, messages), b)
-    return _finish(b, [*operands, *results], op, tasks, messages)
+                made = lower_nest(Nest(region, memory, lanes, messages), b)
+            tasks = tasks + made
+            if isinstance(op.operation, Fused) and 0 < op.operation.parallel <= k:
+                tail = tail + made
+    return _finish(b, [*operands, *results], op, tasks, tail, messages)
 
 
 def _buffer(t: TensorType) -> BufferType:
@@ -65,12 +70,12 @@ def _buffer(t: TensorType) -> BufferType:
 
 
 def _memory(region: Block, operands: list[Value], results: list[Value]) -> dict[Value, Memory]:
-    memory = {p: Memory(buffer) for p, buffer in zip(region.params, operands, strict=True)}
+    memory = {p: Memory(buffer) for p, buffer in zip(region.params, operands, strict=False)}
     memory.update({v: Memory(buffer) for v, buffer in zip(region.yields, results, strict=True)})
     return memory
 
 
-def _finish(b: Builder, buffers: list[Value], op: Op, tasks: Dim | None, messages: list[str]) -> LoweredKernel:
+def _finish(b: Builder, buffers: list[Value], op: Op, tasks: Dim | None, tail: Dim, messages: list[str]) -> LoweredKernel:
     body = Block(tuple(buffers), tuple(b.ops))
     symbols = tuple(sorted(used_symbols(body), key=lambda s: (len(s), s)))
     body = Block((*buffers, *(Value(INDEX, s) for s in symbols)), body.ops)
@@ -78,7 +83,7 @@ def _finish(b: Builder, buffers: list[Value], op: Op, tasks: Dim | None, message
     work = _work(op)
     n = 1 if tasks is None else max(1, likely(tasks))
     checks = tuple((k + 1, m) for k, m in enumerate(messages))
-    return LoweredKernel(fn, tasks, work / n, checks, symbols, digest(fn))
+    return LoweredKernel(fn, tasks, tail, work / n, checks, symbols, digest(fn))
 
 
 def _work(op: Op) -> float:

@@ -133,9 +133,10 @@ def _updates(p: Pull, op: Op, dim: int, lanes_loop: Callable, messages: list[str
             else:
                 t.masked_store(out, at, new, inside)
 
-        def checked(t: Pull, position: Value) -> None:
+        def checked(t: Pull, position: Value, inside: Value | None = None) -> None:
             zero, size = t.s.const(0, dtypes.int64), t.number(out.shape[dim])
-            t.s.emit(Check(number, message), t.s.and_(t.s.ge(position, zero), t.s.lt(position, size)))
+            ok = t.s.and_(t.s.ge(position, zero), t.s.lt(position, size))
+            t.s.emit(Check(number, message), ok if inside is None else t.s.or_(ok, t.s.not_(inside)))
 
         if put:
             position = q.value(where, tuple(symbol(n) for n in names))
@@ -147,8 +148,7 @@ def _updates(p: Pull, op: Op, dim: int, lanes_loop: Callable, messages: list[str
                 conditions = [(index[d], "lt", where.shape[d]) for d in index if where.shape[d] != out.shape[d]]
                 inside = t.condition(conditions, None)
                 position = t.value(where, _full(index, dim, symbol("u0"), out.rank), inside)
-                if inside is None:
-                    checked(t, position)
+                checked(t, position, inside)
                 apply(t, index, position, inside)
 
             lanes_loop(q, body)

@@ -151,7 +151,7 @@ void define_buffer(py::module_& module) {
 
 using SlotTuple = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool>;
 using LaunchTuple = std::tuple<std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>, std::int64_t,
-                               std::int64_t, std::int64_t, std::int64_t>;
+                               std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
 using KernelTuple = std::tuple<std::uintptr_t, std::vector<std::pair<std::int64_t, std::string>>>;
 
 ProgramPtr make_program(const std::string& name, std::int64_t symbols, std::vector<std::vector<std::int64_t>> dims,
@@ -167,8 +167,8 @@ ProgramPtr make_program(const std::string& name, std::int64_t symbols, std::vect
   for (const auto& [kind, index, nbytes, offset, alias, read_first] : slots) {
     parts.slots.push_back({static_cast<SlotKind>(kind), index, nbytes, offset, alias, read_first});
   }
-  for (const auto& [kernel, slot_ids, ints, tasks, grain, scratch, location] : launches) {
-    parts.launches.push_back({kernel, slot_ids, ints, tasks, grain, scratch, location});
+  for (const auto& [kernel, slot_ids, ints, tasks, grain, scratch, location, tail] : launches) {
+    parts.launches.push_back({kernel, slot_ids, ints, tasks, tail, grain, scratch, location});
   }
   for (const auto& [address, checks] : kernels) {
     parts.kernels.push_back({reinterpret_cast<KernelFunction>(address), checks});

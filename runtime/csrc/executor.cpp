@@ -293,7 +293,9 @@ void Executor::launch_kernel(const Run& run, std::size_t launch, const std::int6
   LaunchJob job{parts.kernels[static_cast<std::size_t>(plan.kernel)].function, launch_slots_.data(), ints,
                 static_cast<std::size_t>(sizes.scratch)};
   launches_.fetch_add(1, std::memory_order_relaxed);
-  ThreadPool::instance().parallel_for(sizes.tasks, sizes.grain, LaunchJob::run, &job);
+  const std::int64_t parallel = sizes.tasks - sizes.tail;
+  ThreadPool::instance().parallel_for(parallel, sizes.grain, LaunchJob::run, &job);
+  if (sizes.tail > 0) LaunchJob::run(&job, parallel, sizes.tasks);
   const auto result = job.result.load(std::memory_order_relaxed);
   if (result != 0) throw_launch_failure(*run.program, launch, result, sizes.scratch);
 }

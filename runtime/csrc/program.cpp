@@ -59,7 +59,7 @@ void Program::check_launches() const {
   for (const Launch& launch : parts_.launches) {
     require(in_range(launch.kernel, parts_.kernels), "kernel number");
     require(in_range(launch.location, parts_.locations), "location number");
-    require(dim(launch.tasks) && dim(launch.grain) && dim(launch.scratch), "dim id of a launch");
+    require(dim(launch.tasks) && (launch.tail == -1 || dim(launch.tail)) && dim(launch.grain) && dim(launch.scratch), "dim id of a launch");
     for (const auto slot : launch.slots) require(in_range(slot, parts_.slots), "slot number of a launch");
     for (const auto id : launch.ints) require(dim(id), "dim id of a launch's integer");
   }
@@ -118,7 +118,7 @@ std::shared_ptr<const Binding> Program::bind(const std::vector<std::int64_t>& sy
   }
   for (const Launch& launch : parts_.launches) {
     for (const auto id : launch.ints) binding->ints.push_back(at(id));
-    binding->sizes.push_back({at(launch.tasks), at(launch.grain), non_negative(at(launch.scratch), "a scratch size")});
+    binding->sizes.push_back({at(launch.tasks), launch.tail < 0 ? 0 : at(launch.tail), at(launch.grain), non_negative(at(launch.scratch), "a scratch size")});
   }
   last_ = std::move(binding);
   return last_;

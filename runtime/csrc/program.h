@@ -39,6 +39,7 @@ struct Launch {
   std::vector<std::int64_t> slots;
   std::vector<std::int64_t> ints;  // dim ids
   std::int64_t tasks;              // dim id
+  std::int64_t tail;               // dim id: how many of the last tasks run in order after the others; -1 for none
   std::int64_t grain;              // dim id
   std::int64_t scratch;            // dim id
   std::int64_t location;           // index into locations
@@ -70,6 +71,7 @@ struct ProgramParts {
 struct Binding {
   struct Sizes {
     std::int64_t tasks;
+    std::int64_t tail;
     std::int64_t grain;
     std::int64_t scratch;
   };

@@ -71,6 +71,18 @@ def _index_loss(
     return _mean_over(losses, total).to(dtype)
 
 
+def _reduced_rows(losses: Tensor, target: Tensor, ignore_index: int, reduction: str) -> Tensor:
+    """Losses of rows, of which the ignored ones are 0, reduced."""
+    check_reduction(reduction)
+    if reduction == "none":
+        return losses
+    dtype = losses.dtype
+    wide = losses.float() if is_half(losses) else losses
+    if reduction == "sum":
+        return wide.sum().to(dtype)
+    return _mean_over(wide, (target != ignore_index).sum()).to(dtype)
+
+
 def _class_shape(weight: Tensor, x: Tensor, dim: int) -> Tensor:
     """`weight` shaped to broadcast over x's dims other than `dim`."""
     return weight.to(x.dtype).reshape((1,) * dim + (-1,) + (1,) * (x.dim() - dim - 1))
@@ -107,6 +119,8 @@ def cross_entropy(
         raise RuntimeError(f"Expected target of class probabilities of shape {list(input.shape)}, "
                            f"got {list(target.shape)}")
     dim = _check_index_target(input, target, weight)
+    if weight is None and input.dim() == 2 and target.dtype is treadle.int64:
+        return _reduced_rows(_ops.cross_entropy_rows(input, target, ignore_index, label_smoothing), target, ignore_index, reduction)
     return _index_loss(_ops.log_softmax(input, dim), target, dim, weight, ignore_index, reduction, label_smoothing)
 
 
