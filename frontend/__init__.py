@@ -18,7 +18,10 @@ from treadle.recorder.build import RuntimeScalar as runtime_scalar
 from treadle.recorder.build import default_dtype as get_default_dtype
 from treadle.recorder.build import set_default_dtype
 from treadle.recorder.flush import flush as _flush
-from treadle.ops import activations, creation, elementwise, indexing, matmul, random, reductions, shaping, sorting, special, strides, views
+from treadle.ops import (  # the functions of each theme publish themselves
+    activations, counting, creation, decompositions, elementwise, gathering, indexing, linalg, matmul, random, reductions,
+    shaping, sorting, special, stacking, strides, views,
+)  # fmt: skip
 from treadle.ops.random import Generator, default_generator
 from treadle.ops.registration import PUBLIC as _PUBLIC
 from treadle.backward.modes import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
@@ -84,7 +87,10 @@ def numel(input: Tensor) -> int:  # type: ignore[valid-type]
 
 
 from treadle import autograd, backends, compiler, cuda, nn, optim, testing, utils  # noqa: E402
+from treadle.nn.toplevel import NAMES as _LAYERS  # noqa: E402
 from treadle.serialization import load, save  # noqa: E402
+
+globals().update(_LAYERS)
 
 
 def compile(model: object = None, **kwargs: object) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from treadle.ir import dtypes
 from treadle.ir.core import Block, Function, Op, Rewriter, Value
 from treadle.ir.dims import Dim, product
 from treadle.ir.ops.arithmetic import Mul
@@ -31,7 +32,7 @@ def prepare(fn: Function) -> Function:
             new = (_as_sum(b, o, operands, op.result),)
         elif isinstance(o, Reduction) and _is_long(o, op):
             new = (_two_steps(b, o, operands[0]),)
-        elif isinstance(o, Sort) and o.dim != op.operands[0].rank - 1:
+        elif isinstance(o, Sort) and (o.dim != op.operands[0].rank - 1 or op.operands[0].dtype.kind == "b"):
             new = _sort_last(b, o, operands[0])
         if new is None:
             rw.copy(op)
@@ -109,6 +110,12 @@ def _two_steps(b, o: Reduction, x: Value) -> Value:  # type: ignore[no-untyped-d
 
 
 def _sort_last(b, o: Sort, x: Value) -> tuple[Value, ...]:  # type: ignore[no-untyped-def]
+    """Along the last dim; bools as bytes."""
+    if x.dtype.kind == "b":
+        values, indices = _sort_last(b, o, b.emit(Cast(dtypes.uint8), x))
+        return b.emit(Cast(x.dtype), values), indices
+    if o.dim == x.rank - 1:
+        return b.emit(o, x)
     order = (*(d for d in range(x.rank) if d != o.dim), o.dim)
     back = tuple(order.index(d) for d in range(x.rank))
     values, indices = b.emit(Sort(x.rank - 1, o.descending, o.stable), b.emit(Permute(order), x))

@@ -40,12 +40,12 @@ def _fill(shape: tuple[int, ...], value: Any, dtype: DType, device: Any, require
     return _options(record(Fill(shape, dtype), value), requires_grad)
 
 
-def _data(data: Any) -> np.ndarray:
-    """An array of nested lists, numbers and arrays, in the dtype torch would take."""
+def _data(data: Any, wide: bool = False) -> np.ndarray:
+    """An array of nested lists, numbers and arrays, in the dtype torch would take; Python floats exactly if `wide`."""
     if isinstance(data, np.ndarray | np.generic):
         return np.asarray(data)
     if isinstance(data, bool | int | float):
-        return np.asarray(data, dtype=_scalar_type([data]))
+        return np.asarray(data, dtype=_scalar_type([data], wide))
     if isinstance(data, Tensor):
         return np.asarray(data.detach().numpy())
     data = _plain(data)
@@ -54,7 +54,7 @@ def _data(data: Any) -> np.ndarray:
         return np.asarray(data, dtype=default_dtype().numpy)
     if all(isinstance(x, bool | int | float) for x in flat):
         try:
-            return np.asarray(data, dtype=_scalar_type(flat))
+            return np.asarray(data, dtype=_scalar_type(flat, wide))
         except ValueError as e:
             raise ValueError(f"expected sequence of equal length at each dimension ({e})") from None
     return np.asarray(data)
@@ -90,8 +90,10 @@ def _leaves(x: Any) -> Any:
         yield x
 
 
-def _scalar_type(values: list) -> np.dtype:
+def _scalar_type(values: list, wide: bool) -> np.dtype:
     if any(isinstance(v, float) for v in values):
+        if wide:
+            return np.dtype("f8")
         return default_dtype().numpy if default_dtype() is not dtypes.bfloat16 else np.dtype("f4")
     if all(isinstance(v, bool) for v in values):
         return np.dtype("?")
@@ -119,7 +121,7 @@ def tensor(data: Any, *, dtype: DType | None = None, device: Any = None, require
         return _options(out if dtype is None else cast(out, dtype), requires_grad)
     if isinstance(data, np.ndarray) and not data.flags.writeable:
         data = data.copy()
-    return _options(_make(_data(data), dtype, copy=True), requires_grad)
+    return _options(_make(_data(data, dtype is not None), dtype, copy=True), requires_grad)
 
 
 @public(method=False, out=False, aliases=("asarray",))
@@ -234,6 +236,8 @@ def arange(*args: Any, start: Any = None, end: Any = None, step: Any = None, dty
     end = given[1] if len(given) > 1 else end
     step = given[2] if len(given) > 2 else (1 if step is None else step)
     start, end, step = (x.item() if isinstance(x, Tensor) else number(x) for x in (start, end, step))
+    if not all(math.isfinite(x) for x in (start, end)):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
     if step == 0:
         raise RuntimeError("step must be nonzero")
     if (end - start) * step < 0:
@@ -256,13 +260,25 @@ def _ramp(n: int, start: Any, step: Any, dtype: DType) -> Tensor:
     return cast(cast(k, dtypes.float64) * float(step) + float(start), dtype)
 
 
+def _ends(name: str, start: Any, end: Any, steps: Any) -> tuple[Any, Any, int]:
+    """The arguments of linspace and logspace as numbers."""
+    if isinstance(steps, Tensor):
+        steps = steps.item()
+    if isinstance(steps, float) or not hasattr(steps, "__index__"):
+        raise TypeError(f"{name}(): argument 'steps' must be int, not {type(steps).__name__}")
+    if any(isinstance(x, Tensor) and x.ndim for x in (start, end)):
+        raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors")
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    start, end = (x.item() if isinstance(x, Tensor) else x for x in (start, end))
+    return start, end, int(steps)
+
+
 @public(method=False)
 def linspace(start: Any, end: Any, steps: int, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, layout: Any = None, pin_memory: bool = False) -> Tensor:
     """`steps` numbers from start to end, both included."""
     as_device(device)
-    start, end = (x.item() if isinstance(x, Tensor) else x for x in (start, end))
-    if steps < 0:
-        raise RuntimeError("number of steps must be non-negative")
+    start, end, steps = _ends("linspace", start, end, steps)
     dtype = dtype or default_dtype()
     if steps == 1:
         return _options(full((1,), start, dtype=dtype), requires_grad)
@@ -276,6 +292,7 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: DType | None = None, de
 @public(method=False)
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """base ** linspace(start, end, steps)."""
+    start, end, steps = _ends("logspace", start, end, steps)
     out = cast(base ** linspace(start, end, steps, dtype=dtypes.float64), dtype or default_dtype())
     return _options(out, requires_grad)
 
@@ -302,11 +319,10 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
     swap = indexing == "xy" and len(vectors) > 1
     if swap:
-        vectors[:2] = vectors[1::-1]
+        vectors[:2] = vectors[1::-1]  # rows run along the second vector
     shape = [x.shape[0] for x in vectors]
     grids = [x.reshape([-1 if k == j else 1 for j in range(len(vectors))]).expand(shape) for k, x in enumerate(vectors)]
     if swap:
-        grids = [g.transpose(0, 1) for g in grids]
         grids[:2] = grids[1::-1]
     return tuple(grids)
 

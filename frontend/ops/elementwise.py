@@ -94,7 +94,16 @@ def _floats_only(f: Callable, name: str) -> Callable:
 neg = _unary("neg", ar.Neg(), aliases=("negative",))
 abs = _unary("abs", ar.Abs(), aliases=("absolute",))
 sign = _unary("sign", ar.Sign(), aliases=("sgn",))
-square = _unary("square", ar.Square())
+_square = _unary("square", ar.Square())
+
+
+@public(inplace=True)
+def square(input: Tensor) -> Tensor:
+    """input ** 2; bools count as integers."""
+    need_tensor("square", input)
+    return _square(cast(input, dtypes.int64) if input.dtype is dtypes.bool_ else input)
+
+
 for _name, _cls in (("floor", ar.Floor), ("ceil", ar.Ceil), ("trunc", ar.Trunc)):
     globals()[_name] = _floats_only(_unary(_name, _cls()), _name)
 PUBLIC["fix"] = PUBLIC["trunc"]
@@ -194,15 +203,20 @@ def _operator(op: Operation, reverse: bool = False) -> Callable:
     return backward if reverse else forward
 
 
-def _binary(name: str, operation: Operation, inplace: bool = True, aliases: tuple[str, ...] = ()) -> Callable:
+def _binary(
+    name: str, operation: Operation, inplace: bool = True, aliases: tuple[str, ...] = (), numbers: str = "both"
+) -> Callable:
+    """A function of two operands, of which `numbers` ("both", "second", "none") may be Python numbers, one at most."""
     op = intern_operation(operation)
     fast = binary_recorder(op)
 
     def f(input: Tensor, other: Any) -> Tensor:
         if isinstance(other, Tensor) and isinstance(input, Tensor):
             return fast(input, other)
-        if not isinstance(input, Tensor) and not isinstance(other, Tensor):
+        if not isinstance(input, Tensor) and (numbers != "both" or not isinstance(other, Tensor)):
             need_tensor(name, input)
+        if numbers == "none":
+            need_tensor(name, other, "other", 2)
         return record(op, as_operand(name, input, 1), as_operand(name, other))
 
     f.__name__ = f.__qualname__ = name
@@ -280,6 +294,7 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
 @public()
 def rsub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """other - alpha * input."""
+    need_tensor("rsub", input)
     _check_sub(input, other)
     return record(_SUB, as_operand("rsub", other), _scaled("rsub", input, alpha, input))
 
@@ -319,8 +334,8 @@ def floor_divide(input: Tensor, other: Any) -> Tensor:
     return div(input, other, rounding_mode="floor")
 
 
-def _checked_int_op(name: str, cls: type) -> Callable:
-    f = _binary(name, cls(), inplace=False)
+def _checked_int_op(name: str, cls: type, numbers: str = "both") -> Callable:
+    f = _binary(name, cls(), inplace=False, numbers=numbers)
 
     def g(input: Tensor, other: Any) -> Tensor:
         _check_zero(input, other)
@@ -332,7 +347,7 @@ def _checked_int_op(name: str, cls: type) -> Callable:
 
 
 remainder = _checked_int_op("remainder", ar.Remainder)
-fmod = _checked_int_op("fmod", ar.Fmod)
+fmod = _checked_int_op("fmod", ar.Fmod, "second")
 
 
 def _function_operator(f: Callable, reverse: bool = False) -> Callable:
@@ -373,14 +388,14 @@ def float_power(input: Any, exponent: Any) -> Tensor:
     return pow(base, exponent.double() if isinstance(exponent, Tensor) else float(exponent))
 
 
-maximum = _binary("maximum", ar.Maximum(), inplace=False)
-minimum = _binary("minimum", ar.Minimum(), inplace=False)
-fmax = _binary("fmax", ar.Fmax(), inplace=False)
-fmin = _binary("fmin", ar.Fmin(), inplace=False)
-atan2 = _binary("atan2", tr.Atan2(), aliases=("arctan2",))
-hypot = _binary("hypot", tr.Hypot())
-copysign = _binary("copysign", lo.Copysign())
-nextafter = _binary("nextafter", lo.Nextafter())
+maximum = _binary("maximum", ar.Maximum(), inplace=False, numbers="none")
+minimum = _binary("minimum", ar.Minimum(), inplace=False, numbers="none")
+fmax = _binary("fmax", ar.Fmax(), inplace=False, numbers="none")
+fmin = _binary("fmin", ar.Fmin(), inplace=False, numbers="none")
+atan2 = _binary("atan2", tr.Atan2(), aliases=("arctan2",), numbers="none")
+hypot = _binary("hypot", tr.Hypot(), numbers="none")
+copysign = _binary("copysign", lo.Copysign(), numbers="second")
+nextafter = _binary("nextafter", lo.Nextafter(), numbers="none")
 
 # ---- comparison and logic ---------------------------------------------------------------------------------------------
 
@@ -389,10 +404,10 @@ _COMPARE = {
 }  # fmt: skip
 _LONG = {"ne": ("not_equal",), "lt": ("less",), "le": ("less_equal",), "gt": ("greater",), "ge": ("greater_equal",), "eq": ()}
 for _name, _op in _COMPARE.items():
-    globals()[_name] = _binary(_name, _op, aliases=_LONG[_name])
+    globals()[_name] = _binary(_name, _op, aliases=_LONG[_name], numbers="second")
     setattr(Tensor, f"__{_name}__", _operator(intern_operation(_op)))
 for _name, _cls in (("logical_and", lo.LogicalAnd), ("logical_or", lo.LogicalOr), ("logical_xor", lo.LogicalXor)):
-    globals()[_name] = _binary(_name, _cls())
+    globals()[_name] = _binary(_name, _cls(), numbers="none")
 _BITWISE = {"and": lo.BitwiseAnd(), "or": lo.BitwiseOr(), "xor": lo.BitwiseXor()}
 for _name, _op in _BITWISE.items():
     globals()[f"bitwise_{_name}"] = _binary(f"bitwise_{_name}", _op)

@@ -6,6 +6,7 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
+from treadle.ir import dtypes
 from treadle.ir.ops.contraction import Contract
 from treadle.ops.arguments import axis
 from treadle.ops.elementwise import need_tensor
@@ -135,8 +136,9 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
 
 
 def _blend(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
-    """beta * input + alpha * product; beta 0 ignores input, NaN included."""
-    _check_factors(input, beta, alpha)
+    """beta * input + alpha * product; beta 0 ignores input, NaN included. Integers take whole factors."""
+    if not input.dtype.is_floating and not product.dtype.is_floating:
+        beta, alpha = int(beta), int(alpha)
     if alpha != 1:
         product = product * alpha
     if beta == 0:
@@ -175,7 +177,11 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any 
 @public(inplace=True)
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * outer(vec1, vec2)."""
-    return _blend(input, outer(vec1, vec2), beta, alpha)
+    product = outer(vec1, vec2)
+    _check_factors(product, beta, alpha)
+    if input.dtype is dtypes.bool_ and product.dtype is dtypes.bool_:
+        return (input & (beta != 0)) | (product & (alpha != 0))
+    return _blend(input, product, beta, alpha)
 
 
 @public(inplace=True)
@@ -292,6 +298,10 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     la = [next(letters) for _ in range(a.ndim)]
     lb = [next(letters) for _ in range(b.ndim)]
     for i, j in zip(da, db, strict=True):
+        if a.shape[i] == 1 != b.shape[j]:
+            b = b.sum(j, keepdim=True)
+        elif b.shape[j] == 1 != a.shape[i]:
+            a = a.sum(i, keepdim=True)
         if a.shape[i] != b.shape[j]:
             raise RuntimeError(f"contracted dimensions need to match, but first has size {a.shape[i]} in dim {i} and second has size {b.shape[j]} in dim {j}")
         lb[j] = la[i]

@@ -56,6 +56,8 @@ def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType |
     """Sum over `dim`. Integers and bools are summed in int64."""
     need_tensor("sum", input)
     dim, keepdim = _arguments(dim, keepdim, kw)
+    if dtype is dtypes.bool_:
+        return any(input, dim, keepdim)
     return reduce(red.Sum, _sum_input(input, dtype), dim, keepdim)
 
 
@@ -95,6 +97,8 @@ def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DTy
 @public()
 def prod(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """Product over `dim` (one dimension or all). Integers and bools are multiplied in int64."""
+    if dtype is dtypes.bool_:
+        return all(input, dim, keepdim)
     return reduce(red.Prod, _sum_input(input, dtype), dim, keepdim)
 
 
@@ -298,7 +302,7 @@ def vector_norm(t: Tensor, p: float, dim: Any, keepdim: bool) -> Tensor:
     if p == -math.inf:
         return amin(t.abs(), () if dim is None else dim, keepdim)
     if p == 0:
-        return cast(sum(t != 0, dim, keepdim), t.dtype)
+        return sum(where(t != 0, 1.0, t * 0.0), dim, keepdim)  # differentiable: the slope is 0
     if p == 1:
         return sum(t.abs(), dim, keepdim)
     if p == 2:

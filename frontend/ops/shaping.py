@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from treadle.ir import dtypes
+from treadle.backward.modes import is_grad_enabled
 from treadle.ir.dtypes import DType
 from treadle.ops.arguments import axis
 from treadle.ops.elementwise import cast, number, where
@@ -98,7 +99,10 @@ def fill_(self: Tensor, value: Any) -> Tensor:
         if value.ndim:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
         return assign(self, cast(value, self.dtype).expand(self.shape))
-    return assign(self, self.new_full(self.shape, number(value)))
+    new = self.new_full(self.shape, number(value))
+    if self.requires_grad and is_grad_enabled():  # what was there still counts, with slope 0
+        new = where(PUBLIC["ones"](self.shape, dtype=dtypes.bool_), new, self)
+    return assign(self, new)
 
 
 @tensor_method
@@ -144,6 +148,8 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     dim_list = [dims] if isinstance(dims, int) else list(dims)
     if len(shift_list) != len(dim_list):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shift_list)}, dims:{len(dim_list)}")
+    if not input.ndim:
+        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     for s, d in zip(shift_list, dim_list, strict=True):
         d = axis(d, input.ndim)
         size = input.shape[d] if input.ndim else 1
@@ -171,7 +177,13 @@ def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None, *, ou
 @public()
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Rotated by k quarter turns in the plane of two dims."""
+    if len(dims) != 2:
+        raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
+    if input.ndim < 2:
+        raise RuntimeError(f"expected total dims >= 2, but got total dims = {input.ndim}")
     a, b = dims
+    if axis(a, input.ndim) == axis(b, input.ndim):
+        raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {a} and dim1 = {b}")
     k %= 4
     if k == 0:
         return input.clone()
@@ -199,7 +211,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     left = max(offset, 0)
     pick = (col - left).clamp(0, max(input.shape[-1] - 1, 0))
     spread = input.index_select(input.ndim - 1, pick.reshape(-1)).unsqueeze(-2).expand(*input.shape[:-1], n, n)
-    out = where(col - row == offset, spread, 0)
+    out = where(col - row == offset, spread, False if input.dtype is dtypes.bool_ else 0)
     a, b = axis(dim1, out.ndim), axis(dim2, out.ndim)
     if a == b:
         raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
@@ -210,37 +222,6 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     """A matrix with the flattened input on its diagonal."""
     return diag_embed(input.reshape(-1), offset)
-
-
-@public(method=False, out=False)
-def atleast_1d(*tensors: Any) -> Any:
-    """With at least one dimension."""
-    return _each(tensors, lambda t: t.reshape(1) if t.ndim < 1 else t)
-
-
-@public(method=False, out=False)
-def atleast_2d(*tensors: Any) -> Any:
-    """With at least two dimensions."""
-    return _each(tensors, lambda t: t.reshape(1, -1) if t.ndim < 2 else t)
-
-
-def _each(tensors: tuple, f: Any) -> Any:
-    if len(tensors) == 1:
-        return f(tensors[0]) if isinstance(tensors[0], Tensor) else tuple(map(f, tensors[0]))
-    return tuple(map(f, tensors))
-
-
-@public(method=False)
-def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Concatenated along the second dimension (the first of vectors)."""
-    parts = [t.reshape(1) if not t.ndim else t for t in tensors]
-    return cat(parts, 0 if parts[0].ndim == 1 else 1)
-
-
-@public(method=False, aliases=("row_stack",))
-def vstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Concatenated along the first dimension; vectors become rows."""
-    return cat([t.reshape(1, -1) if t.ndim < 2 else t for t in tensors], 0)
 
 
 @public(method=False, out=False)

@@ -157,6 +157,8 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
     """n-th differences of neighbours along `dim`."""
     if not input.ndim:
         raise RuntimeError("diff expects input to be at least one-dimensional")
+    if n < 0:
+        raise RuntimeError(f"order must be non-negative but got {n}")
     d = axis(dim, input.ndim)
     parts = [x for x in (prepend, input, append) if x is not None]
     t = cat(parts, d) if len(parts) > 1 else input

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from treadle.ir import dtypes
-from treadle.ops.elementwise import copysign, isnan, maximum, minimum, to_floating, where
+from treadle.ops.elementwise import copysign, isnan, maximum, minimum, need_tensor, to_floating, where
 from treadle.ops.registration import PUBLIC, public, type_name
 from treadle.tensor import Tensor
 
@@ -15,6 +15,8 @@ __all__ = ["isclose"]
 @public()
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """log(exp(input) + exp(other)), without overflow."""
+    need_tensor("logaddexp", input)
+    need_tensor("logaddexp", other, "other", 2)
     top = maximum(input, other)
     low = minimum(input, other)
     infinite = (top == low) & input.isinf()
@@ -106,6 +108,8 @@ def isreal(input: Tensor) -> Tensor:
 @public(out=False)
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
     """|input - other| <= atol + rtol * |other|, elementwise."""
+    need_tensor("isclose", input)
+    need_tensor("isclose", other, "other", 2)
     if input.dtype is not other.dtype:
         raise RuntimeError(f"{type_name(input.dtype)} did not match {type_name(other.dtype)}")
     if rtol < 0 or atol < 0:

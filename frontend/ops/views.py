@@ -12,10 +12,10 @@ from treadle.ir.dtypes import DType
 from treadle.ops.arguments import axes, axis, sizes
 from treadle.ops.elementwise import cast, need_tensor
 from treadle.ops.registration import PUBLIC, public
-from treadle.ops.strides import contiguous_strides, view_strides
+from treadle.ops.strides import contiguous_strides, layout, view_strides
 from treadle.recorder.trace import record, record1
 from treadle.recorder.tree import intern_operation
-from treadle.storage import view as view_of
+from treadle.storage import base_of, view as view_of
 from treadle.tensor import Size, Tensor, as_device, device
 
 __all__ = ["clone", "slice_view"]
@@ -280,6 +280,8 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     d = axis(dim, input.ndim)
     size = input.shape[d]
+    if isinstance(start, Tensor) and (start.ndim or start.dtype.kind not in "ui"):
+        raise RuntimeError("start must be an 0-dim integral Tensor.")
     start = int(start)
     if length < 0:
         raise RuntimeError("narrow(): length must be non-negative.")
@@ -383,9 +385,9 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
 
 
 @public()
-def flip(input: Tensor, *dims: Any) -> Tensor:
+def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """A copy with the elements of `dims` in reverse order."""
-    order = sizes(dims, "flip")
+    order = sizes(order if dims is None else (dims,), "flip")
     found = tuple(sorted(axis(d, input.ndim) for d in order))
     if len(set(found)) != len(found):
         raise RuntimeError("dim appears multiple times in the list of dims")
@@ -477,10 +479,8 @@ def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
 @public(out=False)
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """Any strided window on the storage of `input`. Raises RuntimeError where it leaves the storage."""
-    base = input
-    if input._alias is not None and input._alias.chain:
-        raise NotImplementedError("as_strided of a view is not implemented: call it on the base tensor")
-    offset = storage_offset or 0
+    base = base_of(input)
+    offset = layout(input)[1] if storage_offset is None else storage_offset
     reach = offset + sum((d - 1) * s for d, s in zip(size, stride, strict=True)) + 1 if math.prod(size) else 0
     if reach > math.prod(base.shape):
         raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize {base.dtype.itemsize} requiring a storage size of {reach * base.dtype.itemsize} are out of bounds for storage of size {math.prod(base.shape) * base.dtype.itemsize}")
@@ -490,8 +490,10 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
 @public(function=False, out=False)
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Sliding windows of `size` with `step` along a dimension; the window is the last dimension."""
+    if not self.ndim:
+        return unfold(reshape(self, 1), 0, size, step).reshape(size)
     d = axis(dimension, self.ndim)
-    n = self.shape[d] if self.ndim else 1
+    n = self.shape[d]
     if size > n:
         raise RuntimeError(f"maximum size for tensor at dimension {d} is {n} but size is {size}")
     if step <= 0:
