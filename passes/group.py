@@ -326,8 +326,10 @@ class Fuser:
         return sum(self._elements(g) for g in batch) <= SMALL
 
     def _elements(self, g: Group) -> int:
-        ops, _ = self._closure(g)
-        return max(likely(product(v.shape)) for op in ops for v in (*op.operands, *op.results))
+        ops = [self.producers[v] for v in g.roots]
+        return sum(
+            likely(product((op.operands[0] if isinstance(op.operation, REDUCTIONS) else op.results[0]).shape)) for op in ops
+        )
 
     def _launch(self, b: Builder, mapping: dict[Value, Value], phases: list[list[Group]]) -> None:
         """Emit one launch: the groups of the first phase are independent, the others follow one by one."""
