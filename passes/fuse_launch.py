@@ -17,6 +17,7 @@ from treadle.passes.lower.cost import likely
 __all__ = ["emit_launches", "launch_levels"]
 
 HOLD = 1 << 18  # bytes of temporaries that may wait for company
+SMALL = 1 << 14  # elements of nests that run on one thread behind another launch
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,13 @@ class _Nest:
     outputs: list[Value]
     block: Block
     inputs: list[Value]
+
+    @property
+    def elements(self) -> int:
+        """Of its largest value."""
+        return max(
+            (likely(v.tensor.numel) for op in self.block.ops for v in (*op.operands, *op.results)), default=1
+        )
 
 
 def launch_levels(groups: Groups) -> list[list[Group]]:
@@ -64,11 +72,28 @@ def emit_launches(groups: Groups) -> Function:
     graph = groups.graph
     b = Builder()
     mapping: dict[Value, Value] = {p: p for p in graph.fn.params}
+    pending: list[list[_Nest]] = []  # one launch: independent nests, then small ones that follow in order
     for level in launch_levels(groups):
         for batch in _batches(groups, level):
-            _launch(b, mapping, graph, batch)
+            if isinstance(batch, Group):
+                pending = _launch(b, mapping, pending)
+                _host(b, mapping, graph, batch)
+            elif pending and _follows(pending, batch):
+                pending += [[nest] for nest in batch]
+            else:
+                pending = _launch(b, mapping, pending)
+                pending = [batch]
+    _launch(b, mapping, pending)
     results = tuple(mapping[_behind_barriers(graph, v)] for v in graph.fn.returns)
     return Function(graph.fn.name, Block(graph.fn.params, tuple(b.ops), results), Level.KERNEL, graph.fn.symbols)
+
+
+def _follows(pending: list[list[_Nest]], batch: list[_Nest]) -> bool:
+    """Is `batch` so little work that it runs behind the launch before it, on one thread?"""
+    nests = [nest for phase in (*pending, batch) for nest in phase]
+    if any(nest.group.kind != "loops" for nest in nests) or sum(len(nest.block.ops) for nest in nests) > LARGEST:
+        return False
+    return sum(nest.elements for nest in batch) <= SMALL
 
 
 def _behind_barriers(graph: Graph, v: Value) -> Value:
@@ -77,13 +102,13 @@ def _behind_barriers(graph: Graph, v: Value) -> Value:
     return v
 
 
-def _batches(groups: Groups, level: list[Group]) -> Iterable[list[_Nest | Group]]:
+def _batches(groups: Groups, level: list[Group]) -> Iterable[list[_Nest] | Group]:
     """Launches of one step: nests of loops share them, everything else runs alone."""
-    together: list[_Nest | Group] = []
+    together: list[_Nest] = []
     size = 0
     for g in level:
         if g.kind == "host":
-            yield [g]
+            yield g
             continue
         outputs = g.roots if g.kind in ("scan", "scatter") else groups.outputs(g.roots)
         if not outputs:
@@ -102,24 +127,29 @@ def _batches(groups: Groups, level: list[Group]) -> Iterable[list[_Nest | Group]
         yield together
 
 
-def _launch(b: Builder, mapping: dict[Value, Value], graph: Graph, batch: list[Any]) -> None:
-    if isinstance(batch[0], Group):
-        _host(b, mapping, graph, batch[0])
-        return
-    operands = dict.fromkeys(v for nest in batch for v in nest.inputs)
+def _launch(b: Builder, mapping: dict[Value, Value], phases: list[list[_Nest]]) -> list[list[_Nest]]:
+    """Emit one launch; no phases are left."""
+    if not phases:
+        return []
+    nests = [nest for phase in phases for nest in phase]
+    made_here = {v for nest in nests for v in nest.outputs}
+    operands = dict.fromkeys(v for nest in nests for v in nest.inputs if v not in made_here)
+    parallel = len(phases[0])
     regions, types, results = [], [], []
-    for nest in batch:
+    for k, nest in enumerate(nests):
         known = dict(zip(nest.inputs, nest.block.params, strict=True))
-        params = tuple(known[v] if v in known else Value(v.type) for v in operands)
+        seen = list(operands) if k < parallel else [*operands, *results]
+        params = tuple(known[v] if v in known else Value(v.type) for v in seen)
         regions.append(Block(params, nest.block.ops, nest.block.yields))
         types += [v.type for v in nest.outputs]
         results += nest.outputs
-    kind = batch[0].group.kind
-    operation = Contraction() if kind == "contract" else Fused(kind)
-    ops = [op for nest in batch for op in nest.block.ops]
+    kind = phases[0][0].group.kind
+    operation = Contraction() if kind == "contract" else Fused(kind, parallel if len(nests) > parallel else 0)
+    ops = [op for nest in nests for op in nest.block.ops]
     b.loc = next((op.loc for op in reversed(ops) if op.loc is not None), None)
     made = b.emit(operation, *(mapping[v] for v in operands), regions=tuple(regions), types=tuple(types))
     mapping.update(zip(results, made if isinstance(made, tuple) else (made,), strict=True))
+    return []
 
 
 def _host(b: Builder, mapping: dict[Value, Value], graph: Graph, g: Group) -> None:

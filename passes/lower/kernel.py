@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from treadle.ir.core import Block, Function, Level, Op, Value
@@ -36,7 +36,8 @@ class LoweredKernel:
     """A kernel as loops. `tasks` None: the contraction's tiles, which codegen counts. `work_per_task` in nanoseconds.
 
     `checks`: number and message of each `loop.check`; `symbols`: of the program, one for each of the function's, in
-    order; `in_place`: (operand, result) that may be one memory.
+    order; `tail`: of the tasks, how many run after the others in order; `in_place`: (operand, result) that may be one
+    memory.
     """
 
     function: Function
@@ -46,6 +47,7 @@ class LoweredKernel:
     symbols: tuple[str, ...]
     digest: str = field(default="")
     in_place: frozenset[tuple[int, int]] = frozenset()
+    tail: Dim = 0
 
 
 _lowered: OrderedDict[tuple, LoweredKernel] = OrderedDict()
@@ -85,9 +87,10 @@ def structure(op: Op) -> tuple:
 def _lower(op: Op, machine: Machine) -> LoweredKernel:
     operands = [Value(_buffer(v.tensor)) for v in op.operands]
     results = [Value(_buffer(v.tensor)) for v in op.results]
-    w = Writer(operands, results, [])
+    w = Writer(len(operands), [*operands, *results], [])
     w.scopes.append(Scope(ScalarBuilder()))
     tasks: Dim | None
+    tail: Dim = 0
     if isinstance(op.operation, Contraction):
         write_contract(w, op.regions[0], results)
         w.end_region()
@@ -95,12 +98,16 @@ def _lower(op: Op, machine: Machine) -> LoweredKernel:
     else:
         assert isinstance(op.operation, Fused), op.operation
         tasks, at = 0, 0
-        for region in op.regions:
+        w.ordered = op.operation.parallel or len(op.regions)
+        for k, region in enumerate(op.regions):
             mine = results[at : at + len(region.yields)]
             at += len(region.yields)
-            tasks = tasks + _region(w, op.operation.kind, region, mine, machine)
+            made = _region(w, op.operation.kind, region, mine, machine)
+            tasks = tasks + made
+            if k >= w.ordered:
+                tail = tail + made
             w.end_region()
-    return _finish(w, [*operands, *results], op, tasks)
+    return replace(_finish(w, [*operands, *results], op, tasks), tail=tail)
 
 
 def _region(w: Writer, kind: str, region: Block, results: list[Value], machine: Machine) -> Dim:

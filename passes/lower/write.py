@@ -80,10 +80,10 @@ class Scope:
 
 @dataclass
 class Writer:
-    """The state of writing one kernel. `buffers`, `results`: by number; `messages`: of checks."""
+    """The state of writing one kernel. `buffers`: of its operands, then of its results; `messages`: of checks."""
 
+    operands: int
     buffers: list[Value]
-    results: list[Value]
     messages: list[str]
     scopes: list[Scope] = field(default_factory=list)
     silent: set[LoopVar] = field(default_factory=set)  # variables that run within another's axis
@@ -100,6 +100,7 @@ class Writer:
     # Writing over operands -------------------------------------------------------------------------------------------
 
     region: int = 0
+    ordered: int = 1  # regions from this one on run after all before them
     pass_number: int = 0  # of the loops being written, in their region: later passes run after earlier ones at a point
     reads: dict[int, list[tuple[int, int, Dim | None]]] = field(default_factory=dict)  # operand -> region, pass, element
     writes: dict[int, list[tuple[int, int, Dim]]] = field(default_factory=dict)  # result -> region, pass, element
@@ -119,10 +120,11 @@ class Writer:
             if len(writes) != 1:
                 continue
             ((region, number, at),) = writes
-            for p, buffer in enumerate(self.buffers):
-                if buffer.type is not self.results[r].type:
+            for p, buffer in enumerate(self.buffers[: self.operands]):
+                if buffer.type is not self.buffers[self.operands + r].type:
                     continue
-                if all(g == region and n <= number and where == at for g, n, where in self.reads.get(p, ())):
+                later = [x for x in self.reads.get(p, ()) if x[0] >= region or region < self.ordered]
+                if all(g == region and n <= number and where == at for g, n, where in later):
                     found.append((p, r))
         return frozenset(found)
 
@@ -307,7 +309,7 @@ class Writer:
 
     def store_result(self, buffer: Value, at: Dim, value: Value) -> None:
         """Write an element of a result."""
-        number = next(k for k, b in enumerate(self.results) if b is buffer)
+        number = next(k for k, b in enumerate(self.buffers[self.operands :]) if b is buffer)
         self.writes.setdefault(number, []).append((self.region, self.pass_number, at))
         self.store(buffer, at, value)
 
