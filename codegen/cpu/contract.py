@@ -69,6 +69,10 @@ class _Contraction:
         k = known(self.k)
         self.single = self.dot or (k is not None and k <= self.shape.depth)
         self.exact = k is not None and k > 0 and k % plan.unroll == 0 and self.shape.depth % plan.unroll == 0
+        # No tile is cut by the edge: nothing needs to be written for that.
+        m, n = known(self.m), known(self.n)
+        self.even_m = m is not None and m % self.shape.mr == 0
+        self.even_n = n is not None and n % self.shape.nr == 0
         self.reserve_scratch()
 
     def reserve_scratch(self) -> None:
@@ -133,10 +137,12 @@ class _Contraction:
                 self.tiles(block, "0", cols)
                 return
             if not self.direct_a:
-                pack_panels(code, left, Panel(self.a_panels, self.a_table, shape.mr, shape.mr), rows, count)
+                panel = Panel(self.a_panels, self.a_table, shape.mr, shape.mr)
+                pack_panels(code, left, panel, rows, count, self.even_m)
             if self.direct_b:
-                whole = code.mul(code.div(cols, str(shape.nr)), str(shape.nr))
-                code.branch(code.less(whole, cols), lambda: self.pack_columns(block, whole, code.sub(cols, whole)))
+                if not self.even_n:
+                    whole = code.mul(code.div(cols, str(shape.nr)), str(shape.nr))
+                    code.branch(code.less(whole, cols), lambda: self.pack_columns(block, whole, code.sub(cols, whole)))
                 self.tiles(block, "0", cols)
             else:
                 code.loop("0", cols, lambda j: self.columns(block, j), step=str(self.plan.together), runs=True)
@@ -161,7 +167,7 @@ class _Contraction:
     def pack_columns(self, block: _Block, first: str, cols: str) -> None:
         table = self.code.at("i64", self.b_table, first)
         panel = Panel(self.b_panels, table, self.shape.nr, self.tile.lanes)
-        pack_panels(self.code, block.right, panel, cols, block.count)
+        pack_panels(self.code, block.right, panel, cols, block.count, self.even_n)
 
     def columns(self, block: _Block, first: str) -> None:
         """Pack some panels of B and run all of A past them."""
@@ -204,7 +210,7 @@ class _Contraction:
         if not self.direct_b:
             return Vectors(code.at(self.tile.element, self.b_panels, code.mul(j, block.count)), str(nr))
         (start,) = self.starts(block.right, self.b_table, j, 1)
-        whole = code.less(code.add(j, str(nr - 1)), block.cols)
+        whole = "true" if self.even_n else code.less(code.add(j, str(nr - 1)), block.cols)
         stride = code.select(whole, block.right.axis.stride, str(nr))
         return Vectors(code.select(whole, start, self.b_panels, "ptr"), stride)
 
@@ -222,8 +228,8 @@ class _Contraction:
             # Tiles lie in the order in which they are computed.
             sums = code.at(tile.element, sums, code.add(code.mul(j, str(shape.rows)), code.mul(i, str(shape.nr))))
         values = self.compute(block, a, b, sums)
-        height = code.smaller(code.sub(block.rows, i), str(tile.mr))
-        width = code.smaller(code.sub(block.cols, j), str(tile.nr))
+        height = str(tile.mr) if self.even_m else code.smaller(code.sub(block.rows, i), str(tile.mr))
+        width = str(tile.nr) if self.even_n else code.smaller(code.sub(block.cols, j), str(tile.nr))
         at_i, at_j = code.add(block.i0, i), code.add(block.j0, j)
 
         def keep() -> None:

@@ -97,12 +97,13 @@ class Epilogue:
                 valid = code.smaller(code.sub(width, at), str(lanes)) if lanes > 1 else ""
                 self.run(values(r, at), b, code.add(i, r), code.add(j, at), lanes, valid)
 
-            code.loop("0", width, part, step=str(lanes), runs=True)
+            code.loop("0", width, part, step=str(lanes), runs=True, plain=True)
 
-        # Where whole tiles are written from registers, what comes here are edges.
-        whole = code.equal(width, str(tile.nr)) if self.vector and not self.inline else "false"
+        whole = code.equal(width, str(tile.nr)) if self.vector else "false"
+        if self.inline and whole != "true":
+            whole = "false"  # whole tiles were written from registers: what comes here are edges
         code.branch(
             whole,
-            lambda: code.loop("0", height, full, runs=True),
-            lambda: code.loop("0", height, edge, runs=True),
+            lambda: code.loop("0", height, full, runs=True, plain=True),
+            lambda: code.loop("0", height, edge, runs=True, plain=True),
         )

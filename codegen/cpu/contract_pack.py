@@ -40,7 +40,7 @@ def fill_offsets(code: Code, evaluate: Evaluate, table: str, group: Group, start
             index = code.add(start, code.smaller(t, last))
             code.do(f"store i64 {code.mul(index, stride)}, ptr {code.at('i64', table, t)}, align 8")
 
-        code.loop("0", total, entry)
+        code.loop("0", total, entry, plain=True)
         return
     extents = [evaluate(e) for e in group.extents]
     strides = [evaluate(s) for s in group.strides]
@@ -71,7 +71,7 @@ def fill_offsets(code: Code, evaluate: Evaluate, table: str, group: Group, start
         del move
         return [here, *at]
 
-    code.loop("0", total, step, [("i64", offset), *(("i64", i) for i in indices)])
+    code.loop("0", total, step, [("i64", offset), *(("i64", i) for i in indices)], plain=True)
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,10 @@ class Panel:
     group: int
 
 
-def pack_panels(code: Code, x: Operand, panel: Panel, lanes: str, count: str) -> None:
+def pack_panels(code: Code, x: Operand, panel: Panel, lanes: str, count: str, even: bool) -> None:
     """Pack k in range(count) of the panels of `lanes` lanes, one after the other from `panel` on.
+
+    `even`: the last panel is always a whole one.
 
     Stores may run past the end of a panel by less than a vector: the panels are written in ascending order.
     """
@@ -150,9 +152,10 @@ def pack_panels(code: Code, x: Operand, panel: Panel, lanes: str, count: str) ->
         return Panel(base, code.at("i64", panel.table, first), panel.width, panel.group)
 
     if x.lanes.single and x.lanes.stride == 1:
-        rest = code.mul(code.div(lanes, width), width)
+        rest = lanes if even else code.mul(code.div(lanes, width), width)
         code.loop("0", rest, lambda j: _copy_side_by_side(code, x, at(j), code.sub(rest, j), count), step=str(ABREAST * panel.width))
-        code.branch(code.less(rest, lanes), lambda: _pack_by_groups(code, x, at(rest), count))
+        if not even:
+            code.branch(code.less(rest, lanes), lambda: _pack_by_groups(code, x, at(rest), count))
     else:
         code.loop("0", lanes, lambda j: _pack_panel(code, x, at(j), count), step=width, runs=True)
 
@@ -176,9 +179,9 @@ def _copy_side_by_side(code: Code, x: Operand, panel: Panel, lanes: str, count: 
                 values = x.read(code, x.move(code, here, str(lane)), panel.group)
                 code.do(f"store {kind} {values}, ptr {code.at(target, there, str(lane))}, align {x.target.itemsize}")
 
-        code.loop("0", together, one, step=str(panel.width), runs=True)
+        code.loop("0", together, one, step=str(panel.width), runs=True, plain=True)
 
-    code.loop("0", count, step)
+    code.loop("0", count, step, plain=True)
 
 
 def _pack_panel(code: Code, x: Operand, panel: Panel, count: str) -> None:
@@ -211,7 +214,7 @@ def _copy(code: Code, x: Operand, panel: Panel, count: str) -> None:
             kind = vector_type(panel.group, target)
             code.do(f"store {kind} {values}, ptr {code.at(target, row, str(lane))}, align {x.target.itemsize}")
 
-    code.loop("0", count, step)
+    code.loop("0", count, step, plain=True)
 
 
 def _pack_by_groups(code: Code, x: Operand, panel: Panel, count: str) -> None:
@@ -246,7 +249,7 @@ def _gather(code: Code, x: Operand, rows: list[str], destination: str, width: in
         place = code.at(target, destination, code.mul(k, str(width)))
         code.do(f"store {kind} {value}, ptr {place}, align {x.target.itemsize}")
 
-    code.loop(lo, hi, step)
+    code.loop(lo, hi, step, plain=True)
 
 
 def _transpose_blocks(code: Code, x: Operand, rows: list[str], destination: str, panel: Panel, count: str) -> None:
@@ -279,7 +282,7 @@ def _transpose_blocks(code: Code, x: Operand, rows: list[str], destination: str,
         (run,) = code.branch(whole, look, lambda: ["false"], ["i1"])
         code.branch(run, lambda: turn(k), rest)
 
-    code.loop("0", count, block, step=str(side))
+    code.loop("0", count, block, step=str(side), plain=True)
 
 
 def transpose(code: Code, rows: list[str], element: str, bits: int) -> list[str]:

@@ -93,10 +93,10 @@ def run_tile(
     first = ("i64", "0") if a.apart else ("ptr", a.starts[0])
     state = [first, ("ptr", b.start), *((tile.kind, x) for x in initial)]
     main = count if exact else code.sub(count, code.rem(count, str(unroll)))
-    values = code.loop("0", main, steps(unroll), state, step=str(unroll), runs=exact)
+    values = code.loop("0", main, steps(unroll), state, step=str(unroll), runs=exact, plain=True)
     if not exact:
         state = [(kind, value) for (kind, _), value in zip(state, values, strict=True)]
-        values = code.loop(main, count, steps(1), state)
+        values = code.loop(main, count, steps(1), state, plain=True)
     return values[2:]
 
 
@@ -148,8 +148,8 @@ def run_dot(code: Code, tile: Tile, a: Operand, row: str, b: Operand, columns: l
 
     zero = "0.0" if tile.dtype.is_floating else "0"
     main = code.sub(count, code.rem(count, str(lanes)))
-    sums = code.loop("0", main, body(lanes), [(tile.kind, "zeroinitializer")] * lanes, step=str(lanes))
-    rest = code.loop(main, count, body(1), [(element, zero)] * lanes)
+    sums = code.loop("0", main, body(lanes), [(tile.kind, "zeroinitializer")] * lanes, step=str(lanes), plain=True)
+    rest = code.loop(main, count, body(1), [(element, zero)] * lanes, plain=True)
     add = "fadd" if tile.dtype.is_floating else "add"
     parts = transpose(code, sums, element, tile.dtype.bits)
     if rest[0] != zero:

@@ -74,8 +74,8 @@ def _step_layout(op: Any, shape: tuple[int, ...], stride: list[int], offset: int
     if isinstance(op, vw.Slice):
         new_shape = tuple(max(0, -(-(z - a) // s)) for a, z, s in zip(op.starts, op.limits, op.steps, strict=True))
         return new_shape, [s * k for s, k in zip(stride, op.steps, strict=True)], offset + sum(s * a for s, a in zip(stride, op.starts, strict=True))
-    if isinstance(op, vw.AsStrided):
-        return tuple(op.shape), list(op.strides), op.offset
+    if isinstance(op, vw.AsStrided):  # its strides count elements in row-major order
+        return tuple(op.shape), [_in_memory(s, shape, stride) for s in op.strides], offset + _in_memory(op.offset, shape, stride)
     if isinstance(op, vw.Window):
         n = len(op.kernel)
         lead = len(shape) - n
@@ -84,6 +84,16 @@ def _step_layout(op: Any, shape: tuple[int, ...], stride: list[int], offset: int
         return (*shape[:lead], *out, *op.kernel), stride[:lead] + tail, offset
     found = view_strides(shape, stride, op.shape)
     return tuple(op.shape), found if found is not None else list(contiguous_strides(op.shape)), offset
+
+
+def _in_memory(step: int, shape: Sequence[int], stride: Sequence[int]) -> int:
+    """What a step of that many elements in row-major order is in memory."""
+    total = 0
+    for d, row, s in zip(shape, contiguous_strides(shape), stride, strict=True):
+        if d > 1:
+            count, step = divmod(step, row)
+            total += count * s
+    return total
 
 
 @public(function=False, out=False)
