@@ -19,13 +19,13 @@ from treadle.ir.ops.views import Expand
 from treadle.ir.types import TensorType
 from treadle.recorder.flush import finish, flush
 from treadle.recorder.handle import GradCell, Handle, concrete, unresolved
-from treadle.recorder.trace import current_trace, make_tensor, record, record1, set_no_grad, state
+from treadle.recorder.trace import current_trace, install, make_tensor, record, record1, set_no_grad, state
 from treadle.recorder.tree import intern_operation
 
 if TYPE_CHECKING:
     from treadle.tensor import Tensor
 
-__all__ = ["Alias", "Storage", "alias_of", "leaf_over", "same_storage", "view", "write"]
+__all__ = ["Alias", "Storage", "alias_of", "base_of", "leaf_over", "renew", "same_storage", "view", "write"]
 
 
 _COPY = intern_operation(Copy())
@@ -74,6 +74,18 @@ def view(op: View, t: Tensor) -> Tensor:
     alias = t._alias or alias_of(t)
     out._alias = Alias(alias.storage, (*alias.chain, op))
     alias.storage.add(out)
+    return out
+
+
+def base_of(t: Tensor) -> Tensor:
+    """A tensor that shows the whole storage of `t`."""
+    storage = alias_of(t).storage
+    h = storage.base
+    while h.resolve is not None:
+        h = storage.base = h.resolve()
+    out = make_tensor(h)
+    out._alias = Alias(storage, ())
+    storage.add(out)
     return out
 
 
@@ -127,6 +139,14 @@ def _derived(storage: Storage, chain: tuple[View, ...], type_: TensorType, cell:
     return unresolved(type_, resolve, grad, cell)
 
 
+def renew(t: Tensor) -> None:
+    """Let a view of memory that is seen from outside (NumPy, DLPack) be derived again: its elements may have changed."""
+    alias = t._alias
+    h = t._h
+    if alias.chain and h.buffer is not None and not h.grad and _exposed(alias.storage.base) is not None:
+        t._h = _derived(alias.storage, alias.chain, t._type(), None)
+
+
 # ---- writing --------------------------------------------------------------------------------------------------------
 
 
@@ -138,16 +158,30 @@ def check_writable(t: Tensor) -> None:
         if leaf is not None and not leaf.of_function:
             what = "a leaf Variable" if alias is None or not alias.chain else "a view of a leaf Variable"
             raise RuntimeError(f"{what} that requires grad is being used in an in-place operation.")
-    if alias is not None and any(isinstance(op, Expand) and not op.is_injective() for op in alias.chain):
+    if alias is not None and _repeats(alias):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
             "Please clone() the tensor before performing the operation."
         )
 
 
+def _repeats(alias: Alias) -> bool:
+    """Whether an element of the storage appears more than once by expansion."""
+    if not any(isinstance(op, Expand) for op in alias.chain):
+        return False
+    type_ = alias.storage.type
+    for op in alias.chain:
+        if isinstance(op, Expand) and not op.is_injective(type_.shape):
+            return True
+        (type_,) = op.infer(type_)
+    return False
+
+
 def write(t: Tensor, new: Tensor) -> Tensor:
     """In-place assignment: `t`, and every alias of it, shows `new` (of the same shape and dtype) from now on."""
-    if new._h.leaf is not None:  # the value of another leaf, not the leaf itself
+    while new._h.resolve is not None:  # its value now
+        new._h = new._h.resolve()
+    if new._h.leaf is not None or _exposed(new._h) is not None:  # a value, not a leaf or memory that others write to
         new = record1(_COPY, id(_COPY), new)
     alias = t._alias
     type_ = t._type()
@@ -195,3 +229,6 @@ def _write_through(h: Handle, type_: TensorType, buffer: Any, cell: GradCell | N
     dtype = type_.dtype.numpy
     np.copyto(buffer.array(dtype, list(type_.shape)), h.buffer.array(dtype, list(type_.shape)))
     return concrete(buffer, type_, cell is not None, cell)
+
+
+install(renew=renew)

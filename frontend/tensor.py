@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from treadle.backward.engine import run_backward
+from treadle.backward.events import record_note
 from treadle.ir import dtypes
 from treadle.ir.dtypes import DType
 from treadle.ir.ops.identity import StopGradient
@@ -20,7 +21,7 @@ from treadle.recorder.handle import FREED, GradCell, Handle, concrete
 from treadle.recorder.trace import current_trace, make_tensor, record1, state
 from treadle.recorder.tree import intern_operation
 from treadle.runtime import Buffer
-from treadle.storage import alias_of, leaf_over, share
+from treadle.storage import alias_of, base_of, leaf_over, renew, share
 
 __all__ = ["Size", "Tensor", "device", "force", "from_array", "tensor_method"]
 
@@ -280,6 +281,7 @@ class Tensor:
         if h.hooks is None:
             h.hooks = []
             if h.trace is not None and h.buffer is None:
+                record_note("hook", h.index)
                 h.trace.cuts.append(h.index)
         h.hooks.append(hook)
         return HookHandle(h.hooks, hook)
@@ -303,7 +305,13 @@ class Tensor:
             return self.detach().numpy()
         if self.dtype is dtypes.bfloat16:
             raise TypeError("Got unsupported ScalarType BFloat16")
-        return to_array(self)
+        if self._alias is None or not self._alias.chain:
+            return to_array(self)
+        from treadle.ops.strides import layout
+
+        strides, offset = layout(self)
+        memory = to_array(base_of(self)).reshape(-1)[offset:]
+        return np.lib.stride_tricks.as_strided(memory, self.shape, [s * memory.itemsize for s in strides])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         a = self.numpy()
@@ -436,6 +444,8 @@ def tensor_method(function: Callable) -> Callable:
 
 def force(t: Tensor) -> Buffer:
     """The buffer of `t`, perhaps still being computed (its `wait()` waits)."""
+    if t._alias is not None:
+        renew(t)
     h = t._h
     if h.buffer is None:
         while h.resolve is not None:

@@ -30,13 +30,16 @@ _new = object.__new__
 _tensor_class: type = object  # set by treadle.tensor
 _flush: Callable[..., None]  # set by treadle.recorder.flush, which needs this module
 _finish: Callable[[Handle], None]
+_renew: Callable[[Any], None]  # set by treadle.storage
 hits = misses = 0  # programs found in the tree, programs made (treadle.compiler.stats)
 
 
-def install(tensor_class: type | None = None, flush: Any = None, finish: Any = None) -> None:
+def install(tensor_class: type | None = None, flush: Any = None, finish: Any = None, renew: Any = None) -> None:
     """Ties the knot with the modules that build on this one."""
-    global _tensor_class, _flush, _finish
+    global _tensor_class, _flush, _finish, _renew
     _tensor_class = tensor_class or _tensor_class
+    if renew is not None:
+        _renew = renew
     if flush is not None:
         _flush, _finish = flush, finish
 
@@ -98,6 +101,8 @@ class Trace:
 
     def enter(self, t: Any) -> int:
         """Trace index of a tensor whose handle is not of this trace: resolve it, or let it enter as a leaf."""
+        if t._alias is not None:
+            _renew(t)
         h = t._h
         while h.resolve is not None:
             h = t._h = h.resolve()
