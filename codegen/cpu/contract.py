@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from treadle.codegen.cpu.contract_code import known
 from treadle.codegen.cpu.contract_epilogue import Epilogue
 from treadle.codegen.cpu.contract_pack import KAxis, Operand, Panel, fill_offsets, pack_panels
-from treadle.codegen.cpu.contract_schedule import Group, coalesce, plan_of
+from treadle.codegen.cpu.contract_schedule import coalesce, plan_of
 from treadle.codegen.cpu.contract_tile import Rows, Tile, Vectors, run_dot, run_tile
 from treadle.codegen.emit_scalar import memory_type
 from treadle.ir.core import Block, Op
@@ -55,17 +55,17 @@ class _Contraction:
         if plan.swapped:
             acc, b, i, j = region.params
             operands, region = operands[::-1], Block((acc, b, j, i), region.ops, region.yields)
-        self.a_buffer, self.b_buffer = (emitter.env[v].text for v in operands)
-        self.a_dtype, self.b_dtype = (v.dtype for v in operands)
+        self.buffers = [emitter.env[v].text for v in operands]
+        self.dtypes: list[DType] = [v.dtype for v in operands]
         op, accumulate = self.op, self.op.accumulate
         self.tile = Tile(self.shape.mr, self.shape.nr // plan.lanes, plan.lanes, accumulate)
         self.epilogue = Epilogue(emitter, region, self.tile)
         self.m, self.n, self.k = (self.evaluate(product(g)) for g in (op.m, op.n, op.k))
-        self.a_lanes, self.b_lanes = coalesce(op.m, op.a_m), coalesce(op.n, op.b_n)
-        self.a_k, self.b_k = coalesce(op.k, op.a_k), coalesce(op.k, op.b_k)
+        self.lanes = (coalesce(op.m, op.a_m), coalesce(op.n, op.b_n))
+        self.k_groups = (coalesce(op.k, op.a_k), coalesce(op.k, op.b_k))
         self.dot = plan.style == "dot"
-        self.direct_a = plan.direct_a and self.a_dtype is accumulate
-        self.direct_b = plan.direct_b and self.b_dtype is accumulate
+        self.direct_a = plan.direct_a and self.dtypes[0] is accumulate
+        self.direct_b = plan.direct_b and self.dtypes[1] is accumulate
         k = known(self.k)
         self.single = self.dot or (k is not None and k <= self.shape.depth)
         self.exact = k is not None and k > 0 and k % plan.unroll == 0 and self.shape.depth % plan.unroll == 0
@@ -78,21 +78,21 @@ class _Contraction:
     def reserve_scratch(self) -> None:
         plan, shape, reserve = self.plan, self.shape, self.emitter.reserve
         size, depth = self.op.accumulate.itemsize, shape.depth
-        self.a_panels = self.b_panels = self.a_k_table = self.b_k_table = ""
+        self.a_panels = self.b_panels = ""
+        self.k_tables = ["", ""]
         if not self.dot:
             # The last store of a panel may run past its end by less than a vector.
             if not self.direct_a:
                 self.a_panels = reserve((shape.rows * depth + plan.lanes) * size)
             self.b_panels = reserve((depth * (shape.nr if self.direct_b else plan.together) + plan.lanes) * size)
-            self.a_k_table = "" if self.a_k.single else reserve(depth * 8)
-            self.b_k_table = "" if self.b_k.single else reserve(depth * 8)
+            self.k_tables = ["" if group.single else reserve(depth * 8) for group in self.k_groups]
         self.sums = reserve((shape.mr * shape.nr if self.single else shape.rows * shape.cols) * size)
         self.a_table, self.b_table = reserve(shape.rows * 8), reserve(shape.cols * 8)
 
     # Tasks -----------------------------------------------------------------------------------------------------------
 
     def tasks(self, begin: str, end: str) -> None:
-        code, op, shape = self.code, self.op, self.shape
+        code, shape = self.code, self.shape
         across = code.ceildiv(self.n, shape.cols)
         down = code.ceildiv(self.m, shape.rows)
 
@@ -102,8 +102,8 @@ class _Contraction:
             b = code.div(t, code.mul(across, down))
             rows = code.smaller(code.sub(self.m, i0), str(shape.rows))
             cols = code.smaller(code.sub(self.n, j0), str(shape.cols))
-            fill_offsets(code, self.evaluate, self.a_table, self.a_lanes, i0, rows, self.padded(rows, shape.mr))
-            fill_offsets(code, self.evaluate, self.b_table, self.b_lanes, j0, cols, self.padded(cols, shape.nr))
+            fill_offsets(code, self.evaluate, self.a_table, self.lanes[0], i0, rows, self.padded(rows, shape.mr))
+            fill_offsets(code, self.evaluate, self.b_table, self.lanes[1], j0, cols, self.padded(cols, shape.nr))
             a_offset, b_offset = self.batch_offsets(b)
             self.blocks(a_offset, b_offset, b, i0, rows, j0, cols)
 
@@ -129,8 +129,8 @@ class _Contraction:
 
         def run(k0: str) -> None:
             count = self.k if self.single else code.smaller(code.sub(self.k, k0), str(shape.depth))
-            left = self.operand(self.a_buffer, self.a_dtype, a_offset, self.a_lanes, self.a_k, self.a_k_table, k0, count)
-            right = self.operand(self.b_buffer, self.b_dtype, b_offset, self.b_lanes, self.b_k, self.b_k_table, k0, count)
+            left = self.operand(0, a_offset, k0, count)
+            right = self.operand(1, b_offset, k0, count)
             last = "true" if self.single else code.equal(code.add(k0, count), self.k)
             block = _Block(left, right, b, i0, rows, j0, cols, k0, count, last)
             if self.dot:
@@ -152,15 +152,17 @@ class _Contraction:
         else:
             code.loop("0", code.larger(self.k, "1"), run, step=str(shape.depth), runs=True)
 
-    def operand(self, buffer: str, dtype: DType, offset: str, lanes: Group, k: Group, table: str, k0: str, count: str) -> Operand:
-        code = self.code
+    def operand(self, which: int, offset: str, k0: str, count: str) -> Operand:
+        """A (0) or B (1) from k0 on; `offset` is the batch item's."""
+        code, k, table, dtype = self.code, self.k_groups[which], self.k_tables[which], self.dtypes[which]
         if table:
             fill_offsets(code, self.evaluate, table, k, k0, count, count)
             axis = KAxis(table=table)
         else:
             axis = KAxis(stride=self.evaluate(k.stride))
             offset = code.add(offset, code.mul(k0, axis.stride))
-        return Operand(self.scalars, code.at(memory_type(dtype), buffer, offset), dtype, self.op.accumulate, lanes, k, axis)
+        base = code.at(memory_type(dtype), self.buffers[which], offset)
+        return Operand(self.scalars, base, dtype, self.op.accumulate, self.lanes[which], k, axis)
 
     # Tiles -----------------------------------------------------------------------------------------------------------
 

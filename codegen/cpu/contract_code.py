@@ -1,8 +1,7 @@
 """Straight-line writing of the control flow that the contraction generator needs.
 
 Values are LLVM operands as text; 64-bit integers that are known are kept as decimal literals and folded here, since
-kernels go to LLVM without a pass pipeline. `Code` counts the names and keeps the label of the block being written, which
-phi nodes need.
+kernels go to LLVM without a pass pipeline.
 """
 
 from __future__ import annotations
@@ -158,8 +157,8 @@ class Code:
     ) -> list[str]:
         """for iv in range(lo, hi, step): carried = body(iv, *carried); the last carried values. `runs`: never empty.
 
-        `plain`: the body's addresses are as they should be. Indices and pointers pass through an empty piece of assembly,
-        where LLVM's loop strength reduction loses sight of them: it would take a fifth of the time of code generation.
+        `plain`: the body's addresses are as they should be. Indices and pointers pass through an empty piece of
+        assembly, where LLVM's loop strength reduction loses sight of them: it takes a fifth of code generation.
         """
         first, last = known(lo), known(hi)
         if first is not None and last is not None:

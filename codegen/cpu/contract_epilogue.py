@@ -49,7 +49,8 @@ class Epilogue:
     def __init__(self, emitter: Emitter, region: Block, tile: Tile) -> None:
         self.emitter, self.code, self.region, self.tile = emitter, emitter.code, region, tile
         # Control flow and checks cannot run for lanes that do not exist: then one value at a time.
-        self.vector = tile.lanes > 1 and not any(op.regions or isinstance(op.operation, Check | Alloc) for op in region.ops)
+        scalar = any(op.regions or isinstance(op.operation, Check | Alloc) for op in region.ops)
+        self.vector = tile.lanes > 1 and not scalar
         self.masked, self.mask = masked_region(region)
         self.inline = self.vector and len(region.ops) * tile.mr * tile.vectors <= INLINE_OPS
 

@@ -31,7 +31,7 @@ def vector_type(lanes: int, element: str) -> str:
 
 
 def fill_offsets(code: Code, evaluate: Evaluate, table: str, group: Group, start: str, valid: str, total: str) -> None:
-    """table[t] = offset of index start + min(t, valid - 1) of `group`, for t in range(total); no division per element."""
+    """table[t] = offset of index start + min(t, valid - 1) of `group`, for t in range(total)."""
     if group.single:
         stride = evaluate(group.stride)
         last = code.sub(valid, "1")
@@ -42,6 +42,7 @@ def fill_offsets(code: Code, evaluate: Evaluate, table: str, group: Group, start
 
         code.loop("0", total, entry, plain=True)
         return
+    # Where the start divides into the extents is computed; from there on they are counted up, without divisions.
     extents = [evaluate(e) for e in group.extents]
     strides = [evaluate(s) for s in group.strides]
     indices, rest = [], start
@@ -58,7 +59,7 @@ def fill_offsets(code: Code, evaluate: Evaluate, table: str, group: Group, start
         """Store, then count up from the innermost index, carrying into the next where one wraps."""
         here, at = state[0], list(state[1:])
         code.do(f"store i64 {here}, ptr {code.at('i64', table, t)}, align 8")
-        move = carry = code.less(code.add(t, "1"), valid)
+        carry = code.less(code.add(t, "1"), valid)
         for d in reversed(range(len(extents))):
             bumped = code.add(at[d], code.select(carry, "1", "0"))
             here = code.add(here, code.select(carry, strides[d], "0"))
@@ -68,7 +69,6 @@ def fill_offsets(code: Code, evaluate: Evaluate, table: str, group: Group, start
                 at[d] = code.select(wrap, "0", bumped)
                 here = code.sub(here, code.select(wrap, code.mul(extents[d], strides[d]), "0"))
                 carry = wrap
-        del move
         return [here, *at]
 
     code.loop("0", total, step, [("i64", offset), *(("i64", i) for i in indices)], plain=True)
@@ -105,7 +105,8 @@ def consecutive(code: Code, table: str, count: int) -> str:
 
 @dataclass(frozen=True)
 class Operand:
-    """A or B of the batch item and k block at hand: `base` includes the batch's offset (and k's where k has a stride)."""
+    """A or B of the batch item and block of k at hand: `base` includes the offset of the batch item (and of the block
+    where k has a stride)."""
 
     scalars: Scalars
     base: str
@@ -153,7 +154,8 @@ def pack_panels(code: Code, x: Operand, panel: Panel, lanes: str, count: str, ev
 
     if x.lanes.single and x.lanes.stride == 1:
         rest = lanes if even else code.mul(code.div(lanes, width), width)
-        code.loop("0", rest, lambda j: _copy_side_by_side(code, x, at(j), code.sub(rest, j), count), step=str(ABREAST * panel.width))
+        several = str(ABREAST * panel.width)
+        code.loop("0", rest, lambda j: _copy_side_by_side(code, x, at(j), code.sub(rest, j), count), step=several)
         if not even:
             code.branch(code.less(rest, lanes), lambda: _pack_by_groups(code, x, at(rest), count))
     else:
@@ -286,7 +288,7 @@ def _transpose_blocks(code: Code, x: Operand, rows: list[str], destination: str,
 
 
 def transpose(code: Code, rows: list[str], element: str, bits: int) -> list[str]:
-    """Columns of a square of vectors. Shuffles stay in 128-bit chunks as long as they can: those are one instruction."""
+    """Columns of a square of vectors. Shuffles stay in 128-bit chunks as long as they can: one instruction."""
     side = len(rows)
     kind = f"<{side} x {element}>"
     chunk = max(1, 128 // bits)
@@ -303,8 +305,9 @@ def transpose(code: Code, rows: list[str], element: str, bits: int) -> list[str]
         for i in range(side):
             if not i & distance:
                 a, b = rows[i], rows[i + distance]
-                rows[i] = shuffle(a, b, [p if not p & distance else side + p - distance for p in range(side)])
-                rows[i + distance] = shuffle(a, b, [p + distance if not p & distance else side + p for p in range(side)])
+                low = [p if not p & distance else side + p - distance for p in range(side)]
+                high = [p + distance if not p & distance else side + p for p in range(side)]
+                rows[i], rows[i + distance] = shuffle(a, b, low), shuffle(a, b, high)
 
     def interleave(i: int, j: int) -> None:
         a, b = rows[i], rows[j]

@@ -1,8 +1,8 @@
 """How a contraction is computed and into which tiles it is cut: pure functions of the extents and the target.
 
-One task computes `rows` x `cols` of one batch item over the whole of k, in blocks of `depth`. Panels of B (depth x nr) are
-packed a few at a time and stay in the second-level cache while all rows of the task run past them. A is read where it
-lies if it is contiguous along k, and packed into panels of `mr` rows otherwise.
+One task computes `rows` x `cols` of one batch item over the whole of k, in blocks of `depth`. Panels of B (depth x nr)
+are packed a few at a time and stay in the second-level cache while all rows of the task run past them. A is read where
+it lies if it is contiguous along k, and packed into panels of `mr` rows otherwise.
 
 Costs below are cycles of a core that does two vector multiply-adds and two vector loads a cycle.
 """
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from treadle.ir.dims import Dim, ceildiv, evaluate, product, symbols_of
-from treadle.ir.dtypes import DType
 from treadle.ir.loops import LoopContract, TileShape
 
 __all__ = ["Group", "Plan", "VectorTarget", "choose_tile", "coalesce", "contraction_tasks", "plan_of", "task_work"]
@@ -109,7 +108,7 @@ def swap(op: LoopContract) -> LoopContract:
     """The transposed problem."""
     return dataclasses.replace(
         op, m=op.n, n=op.m, a_batch=op.b_batch, b_batch=op.a_batch, a_m=op.b_n, b_n=op.a_m, a_k=op.b_k, b_k=op.a_k,
-        a_offset=op.b_offset, b_offset=op.a_offset, tile=dataclasses.replace(op.tile, rows=op.tile.cols, cols=op.tile.rows),
+        a_offset=op.b_offset, b_offset=op.a_offset, tile=TileShape(op.tile.cols, op.tile.rows, op.tile.depth),
     )  # fmt: skip
 
 
@@ -143,7 +142,7 @@ def _plan(op: LoopContract, bits: int, registers: int) -> Plan:
 
 
 def _register_tile(registers: int, lanes: int, m: int, n: int) -> tuple[int, int]:
-    """(mr, vectors in nr): as many accumulators as leave room for a row of B (or a column of A) and one more operand."""
+    """(mr, vectors in nr): as many accumulators as leave room for a row of B, or a column of A, and an operand."""
 
     def cost(shape: tuple[int, int]) -> float:
         mr, vectors = shape
@@ -183,16 +182,15 @@ def _cut(
 
 def _share(extent: int, parts: int, multiple: int) -> int:
     """The size of a part when `extent` is cut in about `parts`, rounded up to a multiple."""
-    return -(-(-(-extent // parts)) // multiple) * multiple
+    return ceildiv(ceildiv(extent, parts), multiple) * multiple  # type: ignore[return-value]
 
 
 def _given(op: LoopContract, chosen: TileShape) -> TileShape:
     """The chosen tile, but for the fields that the op states."""
     given = op.tile
     rows, cols = given.rows or chosen.rows, given.cols or chosen.cols
-    return TileShape(
-        -(-rows // chosen.mr) * chosen.mr, -(-cols // chosen.nr) * chosen.nr, given.depth or chosen.depth, chosen.mr, chosen.nr
-    )
+    mr, nr = chosen.mr, chosen.nr
+    return TileShape(-(-rows // mr) * mr, -(-cols // nr) * nr, given.depth or chosen.depth, mr, nr)
 
 
 def plan_of(op: LoopContract, target: VectorTarget) -> Plan:

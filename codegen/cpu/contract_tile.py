@@ -49,7 +49,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Vectors:
-    """Where B comes from: vectors one after the other at `start` + k * stride; for inner products `starts` of columns."""
+    """Where B comes from: vectors side by side at `start` + k * stride; for inner products the `starts` of columns."""
 
     start: str
     stride: str
@@ -107,7 +107,8 @@ def _step(code: Code, tile: Tile, a: Rows, b: Vectors, at: tuple[str, str], sums
     b_row = code.at(element, at[1], code.mul(str(u), b.stride))
 
     def left(i: int) -> str:
-        p = code.at(element, a.starts[i], code.add(at[0], ahead)) if a.apart else code.at(element, at[0], code.add(ahead, str(i)))
+        row, offset = (a.starts[i], code.add(at[0], ahead)) if a.apart else (at[0], code.add(ahead, str(i)))
+        p = code.at(element, row, offset)
         return splat(code, element, tile.lanes, code.let(f"load {element}, ptr {p}, align {size}"))
 
     def right(v: int) -> str:
