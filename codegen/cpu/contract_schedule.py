@@ -24,7 +24,7 @@ DEPTH = 3200  # bytes of k in a block, for one row
 STREAM, LARGE = 64, 1 << 19  # k in a block, where a B of more bytes than this is read once: rows of pages in turn
 ROWS, COLS = 1032, 1024  # largest task
 PACKED_ROWS = 516  # where A must be packed: its block should not leave the second-level cache by far
-TOGETHER = 4  # panels of B that are packed at once
+TOGETHER, SHARE = 4, 1 << 18  # panels of B that are packed at once, and the bytes that they may take
 UNROLL = (4, 5, 3, 2)
 DOT_ROWS = 6  # up to so many rows a B that is contiguous along k is cheaper to read again than to pack
 PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
@@ -125,7 +125,9 @@ def _plan(op: LoopContract, bits: int, registers: int) -> Plan:
     if lanes > 1 and m <= DOT_ROWS and k >= 2 * lanes and a_k.dense and b_k.dense:
         cols = _cut(likely(product(op.batch)), 1, n, k * m, 1, lanes, 0.0, PACK)[1]
         return Plan(op, swapped, _given(op, TileShape(m, cols, k, 1, lanes)), lanes, "dot", True, True, lanes, 1)
-    mr, vectors = _register_tile(registers, lanes, m, n)
+    # Without a fused multiply-add every product takes a register.
+    fused = bits > 128 or registers >= 32
+    mr, vectors = _register_tile(registers - (not fused), bits // 8, lanes, m, n)
     mr, vectors = op.tile.mr or mr, -(-op.tile.nr // lanes) or vectors
     nr = vectors * lanes
     direct_b = m <= mr and b.dense and b_k.single
@@ -138,16 +140,18 @@ def _plan(op: LoopContract, bits: int, registers: int) -> Plan:
     batch = likely(product(op.batch))
     rows, cols = _cut(batch, m, n, k, mr, nr, packs_a, packs_b, ROWS if direct_a else PACKED_ROWS)
     tile = _given(op, TileShape(rows, cols, depth, mr, nr))
-    return Plan(op, swapped, tile, lanes, "tile", direct_a, direct_b, min(tile.cols, TOGETHER * tile.nr), unroll)
+    panels = max(1, min(TOGETHER, SHARE // (tile.depth * tile.nr * op.accumulate.itemsize)))
+    return Plan(op, swapped, tile, lanes, "tile", direct_a, direct_b, min(tile.cols, panels * tile.nr), unroll)
 
 
-def _register_tile(registers: int, lanes: int, m: int, n: int) -> tuple[int, int]:
+def _register_tile(registers: int, size: int, lanes: int, m: int, n: int) -> tuple[int, int]:
     """(mr, vectors in nr): as many accumulators as leave room for a row of B, or a column of A, and an operand."""
 
     def cost(shape: tuple[int, int]) -> float:
         mr, vectors = shape
-        cycles = max(mr * vectors / 2, (mr + vectors) / 2, 4.3) + 0.25  # multiply-adds, loads, and their latency
-        return -(-m // mr) * -(-n // (vectors * lanes)) * cycles
+        # Multiply-adds, loads, latency, and what the second-level cache gives of B.
+        cycles = max(mr * vectors / 2, (mr + vectors) / 2, 4.3, vectors * size / 24)
+        return -(-m // mr) * -(-n // (vectors * lanes)) * (cycles + 0.25)
 
     shapes = [
         (mr, vectors)
