@@ -7,11 +7,12 @@ Python with the complete cotangent, and goes on. Points are visited from the lat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from treadle.backward.events import record_call, record_grad
+from treadle.backward.events import record_call, record_grad, record_note
 from treadle.backward.modes import set_grad_enabled
 from treadle.recorder.handle import FREED, GradCell, Handle
 from treadle.recorder.segment import Segment
@@ -39,43 +40,45 @@ class FunctionCell(GradCell):
         self.output = output
 
 
+Point = tuple[float, int]  # when a value was recorded: order of its segment (inf in the open trace), index in its trace
+
+
 @dataclass
 class _Run:
+    """One backward. Values at which cotangents wait are known by their handles: Python code that runs in between (hooks,
+    custom Functions) may need values, which closes the trace and makes executed values of recorded ones."""
+
     create_graph: bool
     retain_graph: bool
     inputs: list[Handle] | None
-    trace: Trace
-    pending: dict[int, Any] = field(default_factory=dict)  # trace index -> cotangent, to be propagated
-    cuts: dict[int, Any] = field(default_factory=dict)  # trace index of a cut -> cotangent so far
-    segments: dict[int, tuple[Segment, dict[int, Any]]] = field(default_factory=dict)  # order -> output -> cotangent
-    segment_cuts: dict[tuple[int, int], tuple[Handle, Any]] = field(default_factory=dict)
+    pending: dict[int, tuple[Handle, Any]] = field(default_factory=dict)  # id(handle) -> cotangent, to be propagated
+    cuts: dict[int, tuple[Handle, Any]] = field(default_factory=dict)  # id(handle) of a value with hooks -> cotangent so far
     leaves: dict[int, tuple[GradCell, Any]] = field(default_factory=dict)
     functions: dict[int, dict[int, Any]] = field(default_factory=dict)  # id(function node) -> output -> cotangent
     nodes: dict[int, Any] = field(default_factory=dict)
     captured: dict[int, Any] = field(default_factory=dict)  # id(handle) of an input -> cotangent
+    segments: dict[int, Segment] = field(default_factory=dict)  # gone through, by order
+    visited: dict[int, tuple[Trace, set[int], set[int]]] = field(default_factory=dict)  # traces gone through, and where
 
     def route(self, h: Handle, cot: Any) -> None:
         """Deliver a cotangent to the value behind a handle."""
         if not h.grad or cot is None:
             return
-        if self.inputs is not None and h.buffer is not None or h.leaf is not None:
-            self._capture(h, cot)
         if h.leaf is not None:
+            self._capture(h, cot)
             self._arrive(h.leaf, cot)
-        elif h.trace is self.trace and h.buffer is None:
-            _accumulate(self.cuts if h.hooks else self.pending, h.index, cot)
-        elif h.history is FREED:
-            raise RuntimeError(TWICE)
-        elif h.history is not None:
-            segment, output = h.history  # type: ignore[misc]
-            if segment.saved is None:
+            return
+        if h.buffer is not None:
+            if h.history is None:
+                return
+            if h.history is FREED or h.history[0].saved is None:
                 raise RuntimeError(TWICE)
-            if h.hooks:
-                key = (segment.order, segment.positions[output])
-                old = self.segment_cuts.get(key)
-                self.segment_cuts[key] = (h, cot if old is None else old[1] + cot)
-            else:
-                _accumulate(self.segments.setdefault(segment.order, (segment, {}))[1], output, cot)
+        if h.hooks:
+            _wait(self.cuts, h, cot)
+            return
+        if h.buffer is not None:
+            self._capture(h, cot)
+        _wait(self.pending, h, cot)
 
     def _capture(self, h: Handle, cot: Any) -> None:
         if self.inputs is not None and any(h is i for i in self.inputs):
@@ -92,87 +95,77 @@ class _Run:
     # ---- one step at a time ---------------------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """Propagate from the latest point; False when nothing is left."""
-        if self.pending:
-            self._through_trace()
-        elif self.cuts or self.functions or self.segments or self.segment_cuts:
-            self._latest_cut_or_segment()
+        """Propagate from the latest points, as far back as Python code waits; False when nothing is left."""
+        cut = max(((_point(h), k) for k, (h, _) in self.cuts.items()), default=None)
+        function = max(((_point_of_node(self.nodes[k]), k) for k in self.functions), default=None)
+        python = max((p for p, _ in filter(None, (cut, function))), default=None)
+        ready = {k: _point(h) for k, (h, _) in self.pending.items()}
+        latest = max(ready.values(), default=None)
+        if latest is not None and (python is None or latest > python):
+            keys = [k for k, p in ready.items() if p[0] == latest[0] and (python is None or p > python)]
+            points = [self.pending.pop(k) for k in sorted(keys, key=ready.__getitem__)]
+            if latest[0] == math.inf:
+                self._through_trace(points)
+            else:
+                self._through_segment(points)
+        elif cut is not None and cut[0] == python:
+            self._through_hooks(cut[1])
+        elif function is not None:
+            self._through_function(function[1])
         else:
             return False
         return True
 
-    def _latest_cut_or_segment(self) -> None:
-        function = max(self.nodes, key=lambda k: self.nodes[k].order) if self.functions else None
-        cut = max(self.cuts) if self.cuts else None
-        if cut is not None and (function is None or self.nodes[function].trace is not self.trace or cut > self.nodes[function].index):
-            h = self.trace.handles[cut]
-            self.pending[cut] = _run_hooks(h, self.cuts.pop(cut))
-            return
-        newest = max([*self.segments, *(k for k, _ in self.segment_cuts)], default=-1)
-        if function is not None and self.nodes[function].order > newest:
-            self._through_function(function)
-        elif newest in self.segments:
-            self._through_segment(*self.segments.pop(newest))
-        else:
-            key = max(self.segment_cuts)
-            if function is not None and self.nodes[function].segment_order == key[0] and self.nodes[function].index > key[1]:
-                self._through_function(function)
-                return
-            h, cot = self.segment_cuts.pop(key)
-            segment, output = h.history  # type: ignore[misc]
-            _accumulate(self.segments.setdefault(segment.order, (segment, {}))[1], output, _run_hooks(h, cot))
+    def _through_hooks(self, key: int) -> None:
+        record_note("python")
+        h, cot = self.cuts.pop(key)
+        cot = _run_hooks(h, cot)
+        self._capture(h, cot)
+        self.pending[key] = (h, cot)
 
     def _through_function(self, key: int) -> None:
+        record_note("python")
         node = self.nodes.pop(key)
         cots = self.functions.pop(key)
         for h, cot in node.run(cots, self.retain_graph):
             self.route(h, cot)
 
-    def _through_trace(self) -> None:
-        tr = self.trace
-        outputs = sorted(self.pending)
-        seeds = [self.pending[i] for i in outputs]
-        self.pending = {}
-        through = []
+    def _through_trace(self, points: list[tuple[Handle, Any]]) -> None:
+        tr = current_trace()
+        outputs = [h.index for h, _ in points]
         candidates = list(tr.grad_points) + [i for i in tr.cuts if i not in outputs]
+        through: list[int] = []
         if self.inputs is not None:
             through = [h.index for h in self.inputs if h.trace is tr and h.buffer is None and h.leaf is None]
-            through = [i for i in dict.fromkeys(through) if i not in candidates]
-        found, info = record_grad(outputs, seeds, candidates, through, self.create_graph)
+            through = [i for i in dict.fromkeys(through) if i not in candidates and not tr.handles[i].hooks]
+        seeds = [cot for _, cot in points]
+        found, info = record_grad(outputs, seeds, candidates, through, self.create_graph, self.retain_graph)
         if info.spending & tr.spent:
             raise RuntimeError(TWICE)
-        if not self.retain_graph:
-            tr.visited |= info.active
-            tr.spent |= info.spending
-        for index, cot in found:
-            h = tr.handles[index]
+        _, active, spending = self.visited.setdefault(id(tr), (tr, set(), set()))
+        active |= info.active
+        spending |= info.spending
+        for h, index, cot in [(tr.handles[i], i, cot) for i, cot in found]:  # handles first: a full trace is closed
             if index in through:
                 _accumulate(self.captured, id(h), cot)
             else:
                 self.route(h, cot)
 
-    def _through_segment(self, segment: Segment, cots: dict[int, Any]) -> None:
+    def _through_segment(self, points: list[tuple[Handle, Any]]) -> None:
+        segment: Segment = points[0][0].history[0]  # type: ignore[index]
+        cots = {h.history[1]: cot for h, cot in points}  # type: ignore[index]
+        if segment.saved is None:
+            raise RuntimeError(TWICE)
         if self.create_graph:
             self._replay_segment(segment, cots)
             return
-        if segment.saved is None:
-            raise RuntimeError(TWICE)
+        self.segments[segment.order] = segment
         seeds = tuple(sorted(cots))
         plan, wrt = segment.plan.backward(seeds)
         operands = [cots[k] for k in seeds]
         results = record_call(plan.function, operands, [segment.value(v) for v in plan.residuals], segment.sizes)
         targets = [segment.target(p) for p in wrt]
-        if not self.retain_graph:
-            segment.free()
         for h, cot in zip(targets, results, strict=True):
-            self._route_into_segment(segment, h, cot)
-
-    def _route_into_segment(self, segment: Segment, h: Handle, cot: Any) -> None:
-        if h.leaf is None and h in segment.cut_handles:  # a hooked value inside this segment
-            key = (segment.order, segment.plan.cuts[segment.cut_handles.index(h)])
-            old = self.segment_cuts.get(key)
-            self.segment_cuts[key] = (h, cot if old is None else old[1] + cot)
-        else:
             self.route(h, cot)
 
     def _replay_segment(self, segment: Segment, cots: dict[int, Any]) -> None:
@@ -183,7 +176,37 @@ class _Run:
             raise RuntimeError(TWICE)
         outputs = record_call(segment.plan.forward, [], segment.leaves, segment.sizes, tracked=True)
         for k, cot in cots.items():
-            self.pending[outputs[k]._h.index] = cot
+            _wait(self.pending, outputs[k]._h, cot)
+
+    def finish(self) -> None:
+        """Free what this backward went through."""
+        if self.retain_graph:
+            return
+        for segment in self.segments.values():
+            segment.free()
+        for tr, active, spending in self.visited.values():
+            tr.visited |= active
+            tr.spent |= spending
+
+
+def _point(h: Handle) -> Point:
+    if isinstance(h.history, tuple):
+        segment, output = h.history
+        return (segment.order, segment.positions[output])
+    if h.buffer is not None:
+        raise RuntimeError(TWICE)
+    return (math.inf, h.index)
+
+
+def _point_of_node(node: Any) -> Point:
+    if node.trace is not None and node.trace is current_trace():
+        return (math.inf, node.index)
+    return (node.segment_order, node.index) if node.segment_order >= 0 else (node.order, 0)
+
+
+def _wait(table: dict[int, tuple[Handle, Any]], h: Handle, cot: Any) -> None:
+    old = table.get(id(h))
+    table[id(h)] = (h, cot if old is None else old[1] + cot)
 
 
 def _accumulate(table: dict[int, Any], key: int, cot: Any) -> None:
@@ -215,12 +238,13 @@ def run_backward(
         if t._h.resolve is not None or (t._h.trace is not tr and t._h.leaf is None and t._h.history is None):
             tr.enter(t)
     handles = [t._h for t in inputs] if inputs is not None else None
-    run = _Run(create_graph, retain_graph or create_graph, handles, tr)
+    run = _Run(create_graph, retain_graph or create_graph, handles)
     with set_grad_enabled(create_graph):
         for t, seed in zip(roots, seeds, strict=True):
             run.route(t._h, seed)
         while run.step():
             pass
+        run.finish()
         for cell, cot in run.leaves.values():
             if inputs is None or (accumulate if any(h.leaf is cell for h in handles or ()) else others):
                 _into_grad(cell, cot, create_graph)

@@ -19,7 +19,7 @@ from treadle.recorder.generalise import dims_of, with_dims
 from treadle.recorder.handle import Handle
 from treadle.recorder.trace import Trace, current_trace, make_tensor
 
-__all__ = ["GradInfo", "record_call", "record_grad"]
+__all__ = ["GradInfo", "record_call", "record_grad", "record_note"]
 
 _LINEAR = (Add, Sub, Neg, Sum, Cast, View, StopGradient)  # their derivative reads no values: nothing to free
 
@@ -34,12 +34,13 @@ class GradInfo:
 
 
 def record_grad(
-    outputs: Sequence[int], seeds: Sequence[Any], candidates: Sequence[int], through: Sequence[int], create_graph: bool
+    outputs: Sequence[int], seeds: Sequence[Any], candidates: Sequence[int], through: Sequence[int], create_graph: bool,
+    retain_graph: bool,
 ) -> tuple[list[tuple[int, Any]], GradInfo]:
     """Record the cotangents of those of `candidates` (backward stops there) and `through` that influence `outputs`."""
     tr = current_trace()
     seed_indices = tuple(s._h.index if s._h.trace is tr else tr.enter(s) for s in seeds)
-    key = ("grad", tuple(outputs), seed_indices, tuple(candidates), tuple(through), create_graph)
+    key = ("grad", tuple(outputs), seed_indices, tuple(candidates), tuple(through), create_graph, retain_graph)
 
     def grow(tr: Trace, b: Builder, values: list[Value]) -> tuple[tuple[Value, ...], tuple[bool, ...], GradInfo]:
         return _grow_grad(tr, b, values, key)
@@ -49,8 +50,17 @@ def record_grad(
     return [(i, make_tensor(h)) for i, h in zip(info.wrt, handles, strict=True)], info
 
 
+def record_note(name: str, *operands: int) -> None:
+    """An event without values: programs of a trace in which Python had to wait for a gradient are others."""
+
+    def grow(tr: Trace, b: Builder, values: list[Value]) -> tuple[tuple[Value, ...], tuple[bool, ...], None]:
+        return (), (), None
+
+    current_trace().follow((name, *operands), name, operands, grow)
+
+
 def _grow_grad(tr: Trace, b: Builder, values: list[Value], key: tuple) -> tuple:
-    _, outputs, seeds, candidates, through, create_graph = key
+    _, outputs, seeds, candidates, through, create_graph, _ = key
     ops = [op for node in tr.node.path() for op in node.ops]
     outs = [values[i] for i in outputs]
     reached = set(reachable_wrt(ops, outs, {values[i] for i in (*candidates, *through)}))

@@ -9,13 +9,17 @@ from typing import Any
 from treadle.compiler import checking, notes
 from treadle.compiler.executable import Executable, make_executable
 from treadle.ir.core import Block, Function, Op, Value
+from treadle.ir.ops.identity import StopGradient
 from treadle.ir.types import TensorType
 from treadle.passes.expand_grad import BackwardPlan, backward_function, expand_grad
 from treadle.recorder.seal import Sealed, seal
 from treadle.recorder.segment import SegmentPlan, split_at_cuts
 from treadle.recorder.trace import Trace
+from treadle.recorder.tree import intern_operation
 
 __all__ = ["Step", "compile_step", "run_step"]
+
+_COPY = intern_operation(StopGradient())
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ def compile_step(tr: Trace, live: tuple[int, ...], donated: tuple[int, ...], rea
     )
     fn, segment, cuts = sealed.function, None, ()
     if wanted:
-        fn, segment, cuts = _with_residuals(tr, sealed, live, wanted)
+        fn, segment, wanted, cuts = _with_residuals(tr, sealed, live, wanted)
     types = tuple(v.tensor for v in fn.returns)
     executable = make_executable(fn, sealed.leaves, frozenset(donated), reason)
     return Step(executable, fn, types, segment, wanted, cuts)
@@ -51,16 +55,20 @@ def compile_step(tr: Trace, live: tuple[int, ...], donated: tuple[int, ...], rea
 
 def _with_residuals(
     tr: Trace, sealed: Sealed, live: tuple[int, ...], wanted: tuple[int, ...]
-) -> tuple[Function, SegmentPlan, tuple[int, ...]]:
-    """The function that also returns what the backward of `wanted` will read."""
+) -> tuple[Function, SegmentPlan, tuple[int, ...], tuple[int, ...]]:
+    """The function that also returns what the backward of `wanted` will read; trace indices of the values at which a
+    backward may start (`wanted`, and values with hooks), and of those at which it stops."""
     marked = tuple(dict.fromkeys(tr.cuts))
     traced = sealed.function.body
     ends = tuple(sealed.values[i] for i in (*live, *marked))
     fn = expand_grad(replace(sealed.function, body=Block(traced.params, traced.ops, ends)))
     current = dict(zip((*live, *marked), fn.returns, strict=True))  # what a graph.grad gave is another value now
     needed = _ancestors(fn, [current[i] for i in wanted])
-    cuts = tuple(i for i in marked if current[i] in needed and i not in wanted)
-    values = [current[i] for i in cuts]
+    cuts = tuple(i for i in marked if current[i] in needed)
+    hooked = tuple(i for i in cuts if tr.handles[i].leaf is None)  # backward goes on behind them
+    wanted = tuple(dict.fromkeys((*wanted, *hooked)))
+    fn, fed = _with_copies(fn, [current[i] for i in hooked])
+    values = [fed.get(current[i], current[i]) for i in cuts]
     forward = split_at_cuts(fn, values)
     others = [i for i in live if i not in wanted]
     returns = tuple(current[i] for i in (*wanted, *others))
@@ -74,7 +82,23 @@ def _with_residuals(
     segment = SegmentPlan(plan.forward, len(wanted), wrt, tuple(params), residuals)
     now = dict(zip((*wanted, *others), plan.forward.returns, strict=True))
     body = Block(fn.params, _rejoin(fn, plan.forward, values), (*(now[i] for i in live), *residuals))
-    return Function(fn.name, body, symbols=fn.symbols), segment, cuts
+    return Function(fn.name, body, symbols=fn.symbols), segment, wanted, cuts
+
+
+def _with_copies(fn: Function, values: list[Value]) -> tuple[Function, dict[Value, Value]]:
+    """`fn` in which users read a copy of each of `values`, and these copies: a value has both ends of a cut."""
+    if not values:
+        return fn, {}
+    copies: dict[Value, Value] = {}
+    ops: list[Op] = []
+    for op in fn.ops:
+        read = tuple(copies.get(v, v) for v in op.operands)
+        ops.append(op if read == op.operands else Op(op.operation, read, op.results, op.regions, op.loc))
+        for v in op.results:
+            if v in values:
+                copies[v] = Value(v.type)
+                ops.append(Op(_COPY, (v,), (copies[v],), (), op.loc))
+    return replace(fn, body=Block(fn.params, tuple(ops), fn.returns)), copies
 
 
 def _rejoin(fn: Function, forward: Function, cuts: list[Value]) -> tuple[Op, ...]:

@@ -123,6 +123,8 @@ def describe_event(node: Node) -> str:
 
 _SPECIAL = {
     "grad": "a backward",
+    "hook": "a hook",
+    "python": "a hook or custom backward",
     "call": "a backward through an earlier program",
     "scalar": "a runtime scalar enters",
 }

@@ -30,8 +30,10 @@ def _check_index(name: str, index: Tensor) -> Tensor:
 @public()
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """input at `index` along `dim`: out[i][j] = input[index[i][j]][j] for dim 0."""
-    index = _check_index("gather", index)
     d = axis(dim, input.ndim)
+    if not math.prod(index.shape):  # of whatever shape and dtype
+        return input.reshape(-1).narrow(0, 0, 0).reshape(index.shape)
+    index = _check_index("gather", index)
     if input.ndim != index.ndim and (input.ndim or index.ndim != 1) and (index.ndim or input.ndim != 1):
         raise RuntimeError("Index tensor must have the same number of dimensions as input tensor")
     if not input.ndim or not index.ndim:

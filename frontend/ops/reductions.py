@@ -166,6 +166,7 @@ def _arg(cls: type, name: str, t: Tensor, dim: int | None, keepdim: bool) -> Ten
 
 def _extremum(name: str, full: type, arg: type, binary: str) -> Any:
     def f(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None, **kw: Any) -> Any:
+        need_tensor(name, input)
         dim, keepdim = _arguments(dim, keepdim, kw)
         other = dim if isinstance(dim, Tensor) else other
         if other is not None:
