@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from treadle.ir.core import Block, Function, Level, Op, Rewriter, Value
-from treadle.ir.dtypes import DType, float32
+from treadle.ir.dtypes import float64
 from treadle.ir.scalar import TRANSCENDENTAL, Scalar
 from treadle.passes import expand_math_erf as erfs
 from treadle.passes import expand_math_exp as exps
+from treadle.passes import expand_math_gamma as gammas
+from treadle.passes import expand_math_hyperbolic as hyperbolic
 from treadle.passes import expand_math_log as logs
+from treadle.passes import expand_math_step as steps
+from treadle.passes import expand_math_trig as trig
 from treadle.passes.expand_math_base import Math
 from treadle.passes.pipeline import Context, compiler_pass
 
@@ -24,8 +28,14 @@ Rule = Callable[..., Value]
 
 _RULES: dict[str, Rule] = {
     "exp": exps.exp, "exp2": exps.exp2, "expm1": exps.expm1, "sigmoid": exps.sigmoid, "tanh": exps.tanh,
-    "sinh": exps.sinh, "cosh": exps.cosh, "log": logs.log, "erf": erfs.erf,
+    "sinh": exps.sinh, "cosh": exps.cosh, "log": logs.log, "log2": logs.log2, "log10": logs.log10, "log1p": logs.log1p,
+    "pow": logs.power, "sin": trig.sin, "cos": trig.cos, "tan": trig.tan, "asin": trig.asin, "acos": trig.acos,
+    "atan": trig.atan, "atan2": trig.atan2, "asinh": hyperbolic.asinh, "acosh": hyperbolic.acosh,
+    "atanh": hyperbolic.atanh, "erf": erfs.erf, "erfc": erfs.erfc, "erfinv": erfs.erfinv, "lgamma": gammas.lgamma,
+    "digamma": gammas.digamma, "frem": steps.frem, "nextafter": steps.nextafter,
 }  # fmt: skip
+# Written for f64 only: rare, or with intermediate values that f32 cannot hold.
+_WIDE = frozenset({"sinh", "cosh", "tan", "asinh", "acosh", "atanh", "erfc", "erfinv", "lgamma", "digamma"})
 
 
 def expand_math(fn: Function) -> Function:
@@ -52,13 +62,12 @@ def _block(block: Block, mapping: dict[Value, Value]) -> Block:
 
 def _expand(m: Math, fn: str, xs: tuple[Value, ...]) -> Value:
     dtype = xs[0].dtype
-    rule = _RULES[fn]
-    inside = _computed_in(dtype)
-    return m.cast(rule(m, *(m.cast(x, inside) for x in xs)), dtype)
-
-
-def _computed_in(dtype: DType) -> DType:
-    return float32 if dtype.is_floating and dtype.bits == 16 else dtype
+    if fn == "pow" and not dtype.is_floating:
+        return logs.power_integer(m, *xs)
+    if fn == "nextafter":
+        return steps.nextafter(m, *xs)
+    inside = float64 if fn in _WIDE else dtype.compute
+    return m.cast(_RULES[fn](m, *(m.cast(x, inside) for x in xs)), dtype)
 
 
 @compiler_pass("expand-math", before=Level.LOOP, after=Level.LOOP)

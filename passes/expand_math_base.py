@@ -36,6 +36,10 @@ class Format:
         return 2.0 ** (1 - self.bias)
 
     @property
+    def epsilon(self) -> float:
+        return 2.0**-self.mantissa
+
+    @property
     def largest(self) -> float:
         return (2 - 2.0**-self.mantissa) * 2.0**self.bias
 
