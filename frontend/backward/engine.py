@@ -54,7 +54,7 @@ class _Run:
     pending: dict[int, tuple[Handle, Any]] = field(default_factory=dict)  # id(handle) -> cotangent, to be propagated
     cuts: dict[int, tuple[Handle, Any]] = field(default_factory=dict)  # id(handle) of a value with hooks -> cotangent so far
     leaves: dict[int, tuple[GradCell, Any]] = field(default_factory=dict)
-    functions: dict[int, dict[int, Any]] = field(default_factory=dict)  # id(function node) -> output -> cotangent
+    functions: dict[int, dict[int, tuple[GradCell, Any]]] = field(default_factory=dict)  # id(node) -> output -> cotangent
     nodes: dict[int, Any] = field(default_factory=dict)
     captured: dict[int, Any] = field(default_factory=dict)  # id(handle) of an input -> cotangent
     segments: dict[int, Segment] = field(default_factory=dict)  # gone through, by order
@@ -87,10 +87,11 @@ class _Run:
     def _arrive(self, cell: GradCell, cot: Any) -> None:
         if isinstance(cell, FunctionCell):
             self.nodes[id(cell.node)] = cell.node
-            _accumulate(self.functions.setdefault(id(cell.node), {}), cell.output, cot)
+            table, key = self.functions.setdefault(id(cell.node), {}), cell.output
         else:
-            old = self.leaves.get(id(cell))
-            self.leaves[id(cell)] = (cell, cot if old is None else old[1] + cot)
+            table, key = self.leaves, id(cell)
+        old = table.get(key)
+        table[key] = (cell, cot if old is None else old[1] + cot)
 
     # ---- one step at a time ---------------------------------------------------------------------------------------
 
@@ -119,14 +120,14 @@ class _Run:
     def _through_hooks(self, key: int) -> None:
         record_note("python")
         h, cot = self.cuts.pop(key)
-        cot = _run_hooks(h, cot)
+        cot = _run_hooks(h.hooks, cot)
         self._capture(h, cot)
         self.pending[key] = (h, cot)
 
     def _through_function(self, key: int) -> None:
         record_note("python")
         node = self.nodes.pop(key)
-        cots = self.functions.pop(key)
+        cots = {k: _run_hooks(cell.hooks, cot) for k, (cell, cot) in self.functions.pop(key).items()}
         for h, cot in node.run(cots, self.retain_graph):
             self.route(h, cot)
 
@@ -214,8 +215,8 @@ def _accumulate(table: dict[int, Any], key: int, cot: Any) -> None:
     table[key] = cot if old is None else old + cot
 
 
-def _run_hooks(h: Handle, cot: Any) -> Any:
-    for hook in list(h.hooks or ()):
+def _run_hooks(hooks: Any, cot: Any) -> Any:
+    for hook in list(hooks.values() if isinstance(hooks, dict) else hooks or ()):
         new = hook(cot)
         if new is not None:
             cot = new
@@ -252,10 +253,7 @@ def run_backward(
 
 
 def _into_grad(cell: GradCell, cot: Any, create_graph: bool) -> None:
-    for hook in list((cell.hooks or {}).values()):
-        new = hook(cot)
-        if new is not None:
-            cot = new
+    cot = _run_hooks(cell.hooks, cot)
     if cell.grad is None:
         cell.grad = cot if create_graph else cot.detach()
     elif create_graph:

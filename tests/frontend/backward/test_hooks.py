@@ -21,7 +21,7 @@ def hooked(T: Any, t: Any, log: list, read: bool, factor: float = 1.0) -> Any:
     """Note the gradient's sum when the hook runs (`read`) or when all is over, and scale the gradient."""
 
     def hook(g: Any) -> Any:
-        log.append(float(g.detach().sum()) if read else g.detach())
+        log.append(float(g.detach().sum()) if read else g.detach().clone())
         return g * factor
 
     return t.register_hook(hook)
@@ -113,7 +113,7 @@ def gradients(T: Any, log: list, read: bool, force: Callable) -> list:
     hooked(T, y, log, read, 2.0)
     z = (y * y * x).sum()
     force(z)
-    return list(T.autograd.grad(z, [x, y]))
+    return [*T.autograd.grad(z, [y], retain_graph=True), *T.autograd.grad(z, [x])]
 
 
 def functions(T: Any, log: list, read: bool, force: Callable) -> list:
