@@ -10,12 +10,13 @@ from collections.abc import Callable
 
 from treadle.ir.core import Block, Function, Level, Op, Rewriter, Value
 from treadle.ir.dtypes import float64
-from treadle.ir.scalar import TRANSCENDENTAL, Scalar
+from treadle.ir.scalar import Scalar
 from treadle.passes import expand_math_erf as erfs
 from treadle.passes import expand_math_exp as exps
 from treadle.passes import expand_math_gamma as gammas
 from treadle.passes import expand_math_hyperbolic as hyperbolic
 from treadle.passes import expand_math_log as logs
+from treadle.passes import expand_math_pow as pows
 from treadle.passes import expand_math_step as steps
 from treadle.passes import expand_math_trig as trig
 from treadle.passes.expand_math_base import Math
@@ -23,19 +24,18 @@ from treadle.passes.pipeline import Context, compiler_pass
 
 __all__ = ["expand_math", "EXPANDED"]
 
-EXPANDED = TRANSCENDENTAL | {"frem", "nextafter"}
 Rule = Callable[..., Value]
 
 _RULES: dict[str, Rule] = {
     "exp": exps.exp, "exp2": exps.exp2, "expm1": exps.expm1, "sigmoid": exps.sigmoid, "tanh": exps.tanh,
-    "sinh": exps.sinh, "cosh": exps.cosh, "log": logs.log, "log2": logs.log2, "log10": logs.log10, "log1p": logs.log1p,
-    "pow": logs.power, "sin": trig.sin, "cos": trig.cos, "tan": trig.tan, "asin": trig.asin, "acos": trig.acos,
-    "atan": trig.atan, "atan2": trig.atan2, "asinh": hyperbolic.asinh, "acosh": hyperbolic.acosh,
-    "atanh": hyperbolic.atanh, "erf": erfs.erf, "erfc": erfs.erfc, "erfinv": erfs.erfinv, "lgamma": gammas.lgamma,
-    "digamma": gammas.digamma, "frem": steps.frem, "nextafter": steps.nextafter,
+    "sinh": exps.sinh, "cosh": exps.cosh, "log": logs.log, "log2": logs.log2, "log10": logs.log10,
+    "log1p": logs.log1p, "asinh": logs.asinh, "acosh": logs.acosh, "atanh": logs.atanh, "sin": trigs.sin,
+    "cos": trigs.cos, "tan": trigs.tan, "asin": trigs.asin, "acos": trigs.acos, "atan": trigs.atan,
+    "atan2": trigs.atan2, "erf": erfs.erf, "erfc": erfs.erfc, "erfinv": erfs.erfinv, "lgamma": gammas.lgamma,
+    "digamma": gammas.digamma, "pow": pows.pow_, "frem": pows.fmod, "nextafter": pows.nextafter,
 }  # fmt: skip
-# Written for f64 only: rare, or with intermediate values that f32 cannot hold.
-_WIDE = frozenset({"sinh", "cosh", "tan", "asinh", "acosh", "atanh", "erfc", "erfinv", "lgamma", "digamma"})
+EXPANDED = frozenset(_RULES)
+_IN_OWN_FORMAT = frozenset({"nextafter"})
 
 
 def expand_math(fn: Function) -> Function:
@@ -63,7 +63,7 @@ def _block(block: Block, mapping: dict[Value, Value]) -> Block:
 def _expand(m: Math, fn: str, xs: tuple[Value, ...]) -> Value:
     dtype = xs[0].dtype
     if fn == "pow" and not dtype.is_floating:
-        return logs.power_integer(m, *xs)
+        return pows.pow_(m, *xs)
     if fn == "nextafter":
         return steps.nextafter(m, *xs)
     inside = float64 if fn in _WIDE else dtype.compute
