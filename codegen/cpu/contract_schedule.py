@@ -30,7 +30,7 @@ DOT_ROWS = 6  # up to so many rows a B that is contiguous along k is cheaper to 
 PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 CORES = ((1, 0.1), (2, 0.6), (4, 0.2), (8, 0.1))  # numbers of cores to be ready for, with weights
 CORE_WORK = 1 << 18  # multiply-adds that are worth another core
-PACK, PACK_LOOSE = 0.45, 2.0  # cycles to pack an element: by vectors, or one by one
+PACK, PACK_NARROW, PACK_LOOSE = 0.55, 1.0, 2.0  # cycles to pack an element: by vectors, by a few, or one by one
 
 
 class VectorTarget(Protocol):
@@ -135,7 +135,7 @@ def _plan(op: LoopContract, bits: int, registers: int) -> Plan:
     longest = STREAM if direct_b and n * k * op.accumulate.itemsize > LARGE else DEPTH // op.accumulate.itemsize
     depth = -(-k // -(-k // longest))  # equal blocks
     depth = -(-depth // unroll) * unroll
-    packs_a = 0.05 if direct_a else PACK if a.stride == 1 or a_k.stride == 1 else PACK_LOOSE
+    packs_a = 0.05 if direct_a else PACK_NARROW if a.stride == 1 or a_k.stride == 1 else PACK_LOOSE
     packs_b = 0.0 if direct_b else PACK if b.stride == 1 or b_k.stride == 1 else PACK_LOOSE
     batch = likely(product(op.batch))
     rows, cols = _cut(batch, m, n, k, mr, nr, packs_a, packs_b, ROWS if direct_a else PACKED_ROWS)
