@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from treadle.ir.core import Block, Function, Level, Op, Rewriter, Value
-from treadle.ir.dtypes import float64
 from treadle.ir.scalar import Scalar
 from treadle.passes import expand_math_erf as erfs
 from treadle.passes import expand_math_exp as exps
 from treadle.passes import expand_math_gamma as gammas
-from treadle.passes import expand_math_hyperbolic as hyperbolic
 from treadle.passes import expand_math_log as logs
 from treadle.passes import expand_math_pow as pows
-from treadle.passes import expand_math_step as steps
-from treadle.passes import expand_math_trig as trig
+from treadle.passes import expand_math_trig as trigs
 from treadle.passes.expand_math_base import Math
 from treadle.passes.pipeline import Context, compiler_pass
 
@@ -62,11 +59,7 @@ def _block(block: Block, mapping: dict[Value, Value]) -> Block:
 
 def _expand(m: Math, fn: str, xs: tuple[Value, ...]) -> Value:
     dtype = xs[0].dtype
-    if fn == "pow" and not dtype.is_floating:
-        return pows.pow_(m, *xs)
-    if fn == "nextafter":
-        return steps.nextafter(m, *xs)
-    inside = float64 if fn in _WIDE else dtype.compute
+    inside = dtype if fn in _IN_OWN_FORMAT else dtype.compute
     return m.cast(_RULES[fn](m, *(m.cast(x, inside) for x in xs)), dtype)
 
 

@@ -1,7 +1,9 @@
-"""erf, erfc, erfinv in basic operations.
+"""erf, erfc and erfinv in basic operations.
 
-erf is a polynomial near zero. erfc(x) e**(x**2) (1 + 2x) is smooth enough on all of x >= 1/2 for one polynomial in
-(x - 4) / (x + 4) (Shepherd & Laframboise 1981); the coefficients are minimax (Remez).
+Near zero erf is an odd polynomial. Further out erfc(x) = e**(-x**2) G(t) / (1 + 2 x) with the square kept in two parts
+and t = (x - K) / (x + K), in which G is smooth over the whole range. erfinv is a polynomial in w = -log(1 - x**2), in its
+root for the tails (the variables of M. Giles, Approximating the erfinv function, 2010); f64 adds one step of Halley's.
+All coefficients are minimax (Remez).
 """
 
 from __future__ import annotations
@@ -9,74 +11,98 @@ from __future__ import annotations
 import math
 
 from treadle.ir.core import Value
-from treadle.ir.dtypes import float32
-from treadle.passes.expand_math_base import Math
+from treadle.passes.expand_math_base import F32, Math, format_of
 from treadle.passes.expand_math_exp import exp, exp_sum
 from treadle.passes.expand_math_log import log
 
 __all__ = ["erf", "erfc", "erfinv"]
 
-# erf(x) / x - 1 in x**2 on 0..1, and erf(2.5 + 1.5 t) on -1..1.
-_NEAR32 = (0.12837916612625122, -0.3761262595653534, 0.11283600330352783, -0.026854444295167923, 0.005189535673707724,
-           -0.0008020845125429332, 7.889132393756881e-05)  # fmt: skip
-_FAR32 = (0.9995930194854736, 0.0032672833185642958, -0.012252772226929665, 0.028187040239572525,
-          -0.04365234822034836, 0.046392519026994705, -0.03186354041099548, 0.009569224901497364,
-          0.006624544970691204, -0.010395015589892864, 0.004685712046921253, 0.0015294284094125032,
-          -0.002045871689915657, 9.912571840686724e-05, 0.0002616169804241508)  # fmt: skip
-_NEAR64 = (0.1283791670955126, -0.3761263890318375, 0.11283791670954885, -0.02686617064507787, 0.0052239776248283985,
-           -0.0008548326981424113, 0.00012055331132916607, -1.4925595771510586e-05, 1.6461008470897275e-06,
-           -1.6350396185651638e-07, 1.4660328685329812e-08, -1.1374956310600045e-09,
-           5.960687365487138e-11)  # fmt: skip
-_COMPLEMENT = (1.2329951186255526, -0.1396211168405625, 0.015379652102618931, 0.06809705425469023,
-               -0.10103906603624739, 0.0937328349984565, -0.0663303658137679, 0.03716751553531945,
-               -0.016197734036233823, 0.005031970002417774, -0.0007577734632315897, -0.00019925686409354677,
-               0.000150622557910444, -2.4398452625363072e-05, -1.1224898412941136e-05, 5.70745890111393e-06,
-               2.99821723810897e-07, -8.209400269865228e-07, 6.67940453986237e-08, 1.0443895173239317e-07,
-               -1.2138911692907327e-08, -1.0068519796020983e-08)  # fmt: skip
+# erf(x) / x - 1 in x**2: to 1.5 in f32, to 1 in f64.
+_NEAR = {
+    "f32": (0.12837915122509003, -0.37612566351890564, 0.11283086985349655, -0.02684023231267929, 0.005176638253033161,
+            -0.0008070560288615525, 9.282820974476635e-05, -5.762976343248738e-06),
+    "f64": (0.1283791670955126, -0.3761263890318375, 0.11283791670954885, -0.02686617064507787, 0.0052239776248283985,
+            -0.0008548326981424113, 0.00012055331132916607, -1.4925595771510586e-05, 1.6461008470897275e-06,
+            -1.6350396185651638e-07, 1.4660328685329812e-08, -1.1374956310600045e-09, 5.960687365487138e-11),
+}  # fmt: skip
+# erf(2.75 + 1.25 t) on -1..1.
+_FAR = (0.9998993873596191, 0.0007327208295464516, -0.002519001718610525, 0.005394963547587395, -0.007956702262163162,
+        0.008380911312997341, -0.006308994721621275, 0.0031826274935156107, -0.0005677374429069459,
+        -0.000705642276443541, 0.0005690694670192897, -3.8171485357452184e-05, -6.34444659226574e-05)  # fmt: skip
+# e**(x**2) erfc(x) (1 + 2 x) in (x - K) / (x + K), from 1/2 on; K is 3 (f64) and 2 (f32).
+_TAIL = {
+    "f32": (1.2769783735275269, -0.09276376664638519, -0.1660308539867401, 0.16404889523983002, -0.05421074479818344,
+            -0.008007221855223179, 0.008656613528728485, 0.0011525038862600923, -0.0012616741005331278,
+            -0.00023340381449088454),
+    "f64": (1.2530080582697296, -0.1356211061245813, -0.04756229435344994, 0.12964515870277962, -0.11927366341536497,
+            0.06830802734321545, -0.02377051491703714, 0.002529391830151951, 0.001888690334180751,
+            -0.0007798324151877129, -0.00010515956375619293, 0.00012510022506868405, 4.948070405908452e-06,
+            -2.010388865450912e-05, -7.26034339984074e-07, 3.4802996633964378e-06, 3.43165111113986e-07,
+            -6.278034818032379e-07, -1.2020427884712131e-07, 1.0996292770621535e-07, 2.2356591788538078e-08,
+            -1.473829187088008e-08),
+}  # fmt: skip
+# erfinv(x) / x in w - 5/2 up to w = 5, and in sqrt(w) - c from there on.
+_INVERSE = (1.5014094114303589, 0.24664072692394257, -0.004177707713097334, -0.0012537078000605106,
+            0.00021860220294911414, -4.396722033561673e-06, -3.5288737763039535e-06, 3.4372243362668087e-07,
+            2.8536550900071234e-08)  # fmt: skip
+_INVERSE_TAIL = {
+    "f32": (3.2, (3.0336363315582275, 1.0046895742416382, 0.005979175213724375, -0.004253528080880642,
+                  0.002911926247179508, -0.002147332299500704, 0.0011747837997972965, -0.00014348661352414638,
+                  -0.00012162885104771703)),
+    "f64": (4.0, (3.839784167073357, 1.009502700401503, 0.0012558504584504985, -0.0009188667673639339,
+                  0.0003323456692362746, -4.5169244235031593e-05, 3.780403714380618e-05, -7.39818157232403e-05,
+                  3.237082255739286e-05, -4.888266780323734e-07, -1.3726382460472558e-06)),
+}  # fmt: skip
 
 
 def _near(m: Math, x: Value) -> Value:
-    return m.fma(x, m.polynomial(m.mul(x, x), _NEAR32 if x.dtype is float32 else _NEAR64), x)
+    return m.fma(x, m.polynomial(m.mul(x, x), _NEAR[x.dtype.short]), x)
 
 
-def _complement(m: Math, a: Value) -> Value:
-    """erfc(a) of a f64 from 1/2 on."""
-    a = m.at_most(a, 28.0)
-    t = m.fdiv(m.plus(a, -4.0), m.plus(a, 4.0))
-    square, low = m.two_product(a, a)
-    factor = m.fdiv(m.polynomial(t, _COMPLEMENT), m.fmac(a, 2.0, 1.0))
-    return m.mul(exp_sum(m, m.neg(square), m.neg(low)), factor)
+def _tail(m: Math, a: Value) -> Value:
+    """erfc(a) for a of at least 1/2."""
+    single = format_of(a) is F32
+    k = 2.0 if single else 3.0
+    a = m.at_most(a, 10.2 if single else 27.5)
+    square, low = m.two_product(a, m.neg(a))
+    t = m.fdiv(m.plus(a, -k), m.plus(a, k))
+    g = m.fdiv(m.polynomial(t, _TAIL[a.dtype.short]), m.fmac(a, 2.0, 1.0))
+    return m.mul(exp_sum(m, square, low), g)
 
 
 def erf(m: Math, x: Value) -> Value:
     a = m.abs(x)
-    if x.dtype is float32:
-        far = m.polynomial(m.fmac(m.at_most(a, 4.0), 1 / 1.5, -2.5 / 1.5), _FAR32)
+    if format_of(x) is F32:
+        far, border = m.polynomial(m.fmac(m.at_most(a, 4.0), 0.8, -2.2), _FAR), 1.5
     else:
-        far = m.sub(m.const(1.0, x), _complement(m, a))
-    return m.pick(m.above(a, 1.0), m.copysign(far, x), _near(m, x))
+        far, border = m.sub(m.const(1.0, x), _tail(m, a)), 1.0
+    return m.pick(m.above(a, border), m.copysign(far, x), _near(m, x))
 
 
 def erfc(m: Math, x: Value) -> Value:
     a = m.abs(x)
-    far = _complement(m, a)
-    far = m.pick(m.below(x, 0.0), m.sub(m.const(2.0, x), far), far)
-    return m.pick(m.below(a, 0.5), m.sub(m.const(1.0, x), _near(m, x)), far)
+    tail = _tail(m, m.at_least(a, 0.5))
+    tail = m.pick(m.below(x, 0.0), m.sub(m.const(2.0, x), tail), tail)
+    return m.pick(m.above(a, 0.5), tail, m.sub(m.const(1.0, x), _near(m, x)))
 
 
 def erfinv(m: Math, x: Value) -> Value:
-    """Winitzki's logarithmic approximation, then two of Halley's iterations, on erf or, far out, on erfc."""
-    a = m.abs(x)
-    rest = m.sub(m.const(1.0, x), a)
-    logarithm = log(m, m.mul(rest, m.plus(a, 1.0)))
-    t = m.fmac(logarithm, 0.5, 2 / (math.pi * 0.147))
-    inner = m.sub(m.sqrt(m.sub(m.mul(t, t), m.times(logarithm, 1 / 0.147))), t)
-    y = m.sqrt(m.at_least(inner, 0.0))
-    central = m.below(a, 0.5)
-    for _ in range(2):
-        error = m.select(central, m.sub(_near(m, y), a), m.sub(rest, _complement(m, y)))
-        step = m.mul(error, m.times(exp(m, m.mul(y, y)), math.sqrt(math.pi) / 2))
-        y = m.sub(y, m.fdiv(step, m.fma(y, step, m.const(1.0, x))))
-    y = m.pick(m.below(a, 1e-9), m.times(a, math.sqrt(math.pi) / 2), y)
-    y = m.pick(m.equals(a, 1.0), math.inf, y)
-    return m.copysign(m.pick(m.above(a, 1.0), math.nan, y), x)
+    w = m.neg(log(m, m.mul(m.sub(m.const(1.0, x), x), m.plus(x, 1.0))))
+    center, tail = _INVERSE_TAIL[x.dtype.short]
+    near = m.polynomial(m.plus(m.at_most(w, 5.0), -2.5), _INVERSE)
+    far = m.polynomial(m.plus(m.sqrt(m.at_most(w, 40.0)), -center), tail)
+    y = m.mul(m.pick(m.above(w, 5.0), far, near), x)
+    if format_of(x) is not F32:
+        y = _halley(m, x, y)
+    return m.pick(m.equals(m.abs(x), 1.0), m.copysign(m.const(math.inf, x), x), y)
+
+
+def _halley(m: Math, x: Value, y: Value) -> Value:
+    """One step towards erf(y) = x: three times the digits. Far out, erfc keeps the digits that 1 - erf loses."""
+    a, b = m.abs(x), m.abs(y)
+    inner = m.sub(_near(m, b), a)
+    outer = m.sub(m.sub(m.const(1.0, x), a), _tail(m, m.at_least(b, 0.5)))
+    error = m.pick(m.above(b, 0.5), outer, inner)
+    slope = m.times(exp(m, m.neg(m.mul(b, b))), 2 / math.sqrt(math.pi))
+    step = m.fdiv(error, slope)
+    return m.copysign(m.sub(b, m.fdiv(step, m.fma(b, step, m.const(1.0, x)))), x)
