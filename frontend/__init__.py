@@ -19,8 +19,8 @@ from treadle.recorder.build import default_dtype as get_default_dtype
 from treadle.recorder.build import set_default_dtype
 from treadle.recorder.flush import flush as _flush
 from treadle.ops import (  # the functions of each theme publish themselves
-    activations, counting, creation, decompositions, elementwise, gathering, indexing, linalg, matmul, random, reductions,
-    shaping, sorting, special, stacking, strides, views,
+    activations, counting, creation, decompositions, elementwise, fft, gathering, indexing, linalg, matmul, random,
+    reductions, shaping, sorting, special, stacking, strides, views,
 )  # fmt: skip
 from treadle.ops.random import Generator, default_generator
 from treadle.ops.registration import PUBLIC as _PUBLIC

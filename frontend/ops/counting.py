@@ -70,7 +70,7 @@ def histc(input: Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> Tensor:
 
 
 def _wrap(a: np.ndarray, dtype: Any = None) -> Tensor:
-    return PUBLIC["tensor"](np.ascontiguousarray(a), dtype=dtype)
+    return PUBLIC["tensor"](np.asarray(a, order="C"), dtype=dtype)
 
 
 @public(out=False)

@@ -109,7 +109,7 @@ def _make(a: np.ndarray, dtype: DType | None, copy: bool) -> Tensor:
     if dtype is dtypes.bfloat16:
         return cast(from_array(np.ascontiguousarray(a, dtype=np.float32).reshape(a.shape)), dtype)
     with np.errstate(invalid="ignore", over="ignore"):
-        return from_array(a.astype(dtype.numpy), copy=False)
+        return from_array(a.astype(dtype.numpy))
 
 
 @public(method=False, out=False)

@@ -47,7 +47,7 @@ def _compute(f: Callable, *tensors: Tensor) -> tuple[Tensor, ...]:
     except np.linalg.LinAlgError as error:
         raise LinAlgError(f"linalg: {error}") from None
     found = found if isinstance(found, tuple) else (found,)
-    return tuple(PUBLIC["tensor"](np.ascontiguousarray(a), dtype=tensors[0].dtype) for a in found)
+    return tuple(PUBLIC["tensor"](np.asarray(a, order="C"), dtype=tensors[0].dtype) for a in found)
 
 
 def transposed(t: Tensor) -> Tensor:

@@ -75,17 +75,23 @@ def matrix_norm(
         return reductions.vector_norm(t, 2.0, (rows, columns), keepdim)
     if ord in (1, -1, math.inf, -math.inf):
         across, along = (rows, columns) if ord in (1, -1) else (columns, rows)
-        sums = t.abs().sum(across, keepdim=True)
-        out = (sums.amax if ord > 0 else sums.amin)(along, keepdim=True)
+        out = _extreme(t.abs().sum(across, keepdim=True), along, ord > 0)
         return out if keepdim else out.squeeze((rows, columns))
     if ord not in ("nuc", 2, -2):
         raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
     s = svdvals(t.movedim((rows, columns), (-2, -1)))
-    out = s.sum(-1) if ord == "nuc" else s.amax(-1) if ord == 2 else s.amin(-1)
+    out = s.sum(-1) if ord == "nuc" else _extreme(s, -1, ord == 2).squeeze(-1)
     if keepdim:
         low, high = sorted((rows, columns))
         out = out.unsqueeze(low).unsqueeze(high)
     return out
+
+
+def _extreme(t: Tensor, dim: int, largest: bool) -> Tensor:
+    """Largest or smallest of numbers that are not negative; the largest of none is 0."""
+    if largest and t.shape[dim] == 0:
+        return t.sum(dim, keepdim=True)
+    return (t.amax if largest else t.amin)(dim, keepdim=True)
 
 
 @linalg()
@@ -184,7 +190,7 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
         A = matmul(A, A) if n > 1 else A
         n >>= 1
     if out is None:
-        return PUBLIC["eye"](A.shape[-1], dtype=A.dtype).expand(A.shape).clone()
+        return where(PUBLIC["ones"](A.shape, dtype=dtypes.bool_), PUBLIC["eye"](A.shape[-1], dtype=A.dtype), A)
     return out
 
 
@@ -396,19 +402,19 @@ def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = N
     """The pseudo-inverse; singular values below the tolerance count as 0. Waits for the value."""
     check_matrix("linalg.pinv", A, hermitian)
     plain = A.detach()
+    if hermitian:  # one triangle counts
+        plain = plain.tril() + transposed(plain.tril(-1))
     if not math.prod(A.shape):
         return transposed(A).clone()
     u, s, vh = dec.svd(plain)
     keep = s > _cutoff(s, A, atol, rcond if rcond is not None else rtol)
     inverse_s = where(keep, 1.0 / where(keep, s, 1.0), 0.0)
     p = matmul(transposed(vh) * inverse_s.unsqueeze(-2), transposed(u))
-    return p if not A.requires_grad else _with_slope(A, p)
+    return p if not A.requires_grad else _with_slope(A - A.detach(), plain, p)
 
 
-def _with_slope(A: Tensor, p: Tensor) -> Tensor:
-    """The constant p with the derivative of the pseudo-inverse (Golub and Pereyra 1973), whose rank is kept."""
-    step = A - A.detach()  # 0, with slope 1
-    a = A.detach()
+def _with_slope(step: Tensor, a: Tensor, p: Tensor) -> Tensor:
+    """The pseudo-inverse p of a with its derivative in a step that is 0 (Golub and Pereyra 1973); the rank stays."""
     t, pt = transposed(step), transposed(p)
     left = PUBLIC["eye"](a.shape[-1], dtype=a.dtype) - matmul(p, a)
     right = PUBLIC["eye"](a.shape[-2], dtype=a.dtype) - matmul(a, p)

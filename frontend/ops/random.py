@@ -197,15 +197,25 @@ def randperm(n: int, *, generator: Generator | None = None, dtype: DType | None 
     return cast(keys.argsort(), dtype or dtypes.int64)
 
 
+def _check_std(std: Any) -> None:
+    if isinstance(std, int | float) and std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+
+
 @public(method=False)
-def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, dtype: DType | None = None, device: Any = None) -> Tensor:
+def normal(
+    mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, dtype: DType | None = None,
+    device: Any = None, requires_grad: bool = False, layout: Any = None, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     """Normal numbers with the given means and standard deviations (tensors or numbers)."""
+    _check_std(std)
     if size is None:
         shape = PUBLIC["broadcast_shapes"](*(x.shape for x in (mean, std) if isinstance(x, Tensor)))
         kind = next(x.dtype for x in (mean, std) if isinstance(x, Tensor))
     else:
         shape, kind = sizes((size,)), dtype or default_dtype()
-    return normal_values(tuple(shape), kind, generator) * std + mean
+    out = normal_values(tuple(shape), kind, generator) * std + mean
+    return out.requires_grad_() if requires_grad else out
 
 
 @public(inplace=False)
@@ -221,8 +231,12 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     """Indices drawn with probability proportional to each row of `input`."""
     if input.ndim not in (1, 2):
         raise RuntimeError("prob_dist must be 1 or 2 dim")
+    if not input.dtype.is_floating:
+        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {input.dtype!r}")
     rows = input if input.ndim == 2 else input.unsqueeze(0)
     n, k = rows.shape
+    if k > 2**24:
+        raise RuntimeError("number of categories cannot exceed 2^24")
     if num_samples <= 0:
         raise RuntimeError("cannot sample n_sample <= 0 samples")
     if not replacement and num_samples > k:
@@ -267,7 +281,12 @@ def _draw_random(t: Tensor, g: Any, from_: int = 0, to: int | None = None, **kw:
 
 
 _filler("uniform_", _draw_uniform, "Filled with uniform numbers on [from, to).")
-_filler("normal_", lambda t, g, mean=0.0, std=1.0: normal_values(tuple(t.shape), t.dtype, g) * std + mean, "Filled with normal numbers.")
+def _draw_normal(t: Tensor, g: Any, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    _check_std(std)
+    return normal_values(tuple(t.shape), t.dtype, g) * std + mean
+
+
+_filler("normal_", _draw_normal, "Filled with normal numbers.")
 _filler("random_", _draw_random, "Filled with uniform integers in [from, to).")
 _filler("bernoulli_", lambda t, g, p=0.5: cast(uniform(tuple(t.shape), dtypes.float32, g) < p, t.dtype), "Filled with 0 and 1.")
 _filler("exponential_", lambda t, g, lambd=1.0: -(1.0 - uniform(tuple(t.shape), _compute_type(t), g)).log() / lambd, "Filled with exponential numbers.")

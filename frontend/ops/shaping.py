@@ -125,7 +125,7 @@ def _detached_in_place(name: str, f: Any) -> None:
     tensor_method(form)
 
 
-for _name in ("squeeze_", "unsqueeze_", "t_", "transpose_", "swapaxes_"):
+for _name in ("squeeze_", "unsqueeze_", "t_", "transpose_", "swapaxes_", "as_strided_"):
     _detached_in_place(_name, getattr(Tensor, _name[:-1]))
 
 

@@ -160,6 +160,8 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
     d = axis(dim, input.ndim)
+    if n == 0:
+        return input.clone()
     parts = [x for x in (prepend, input, append) if x is not None]
     t = cat(parts, d) if len(parts) > 1 else input
     for _ in range(n):
