@@ -42,7 +42,7 @@ CASES: dict[str, Callable[[Any, Any, Any], Any]] = {
     "meshgrid_xy": lambda T, x, k: tuple(T.meshgrid(k[:3], k[:2], indexing="xy")),
     "cummax": lambda T, x, k: tuple(T.cummax(x, 1)),
     "cummin_of_bool": lambda T, x, k: tuple(T.cummin(x > 1, 0)),
-    "sort_of_bool": lambda T, x, k: tuple(T.sort(x > 1, 0, descending=True, stable=True)),
+    "sort_of_bool": lambda T, x, k: tuple(T.sort(x > 1, dim=0, descending=True, stable=True)),
     "nonzero_scalar": lambda T, x, k: T.nonzero(x[0, 0]),
     "take_along_dim": lambda T, x, k: T.take_along_dim(x, T.tensor([[-1], [0], [-3]]), 1),
     "empty_gather": lambda T, x, k: T.gather(k, 0, T.zeros(2, 0, dtype=T.uint8)),
