@@ -1,6 +1,6 @@
 """lgamma and digamma in basic operations, in f64 (f32 is computed in f64: the zeros need the digits).
 
-Arguments below 8 are brought into an interval of unit length by the recurrences, which there add terms of one sign only;
+Arguments below 8 are brought into an interval of unit length by the recurrences, which there add terms of one sign;
 above, the asymptotic series (Abramowitz & Stegun 6.1.41, 6.3.18). Negative arguments are reflected.
 """
 
@@ -24,11 +24,12 @@ _LGAMMA = (0.42278433509846713, 0.32246703342411326, -0.0673523010531956, 0.0205
            4.386641541764142e-06, -1.9741879316874414e-06, 9.156252732374001e-07, -5.812507069492447e-07,
            2.8290754636414976e-07)  # fmt: skip
 # digamma(x) / (x - zero) in x - 3/2 on 1..2, minimax, and its zero as high + low.
-_DIGAMMA = (0.951055876031832, -0.423627421281562, 0.2405424842414646, -0.14840492302973232, 0.09498872437167354,
-            -0.06192213495913236, 0.04076083773830923, -0.026975743448541378, 0.017907157804752757,
-            -0.011909127157921669, 0.007928262562773146, -0.0052709189340732375, 0.0035077765141341053,
-            -0.0023989907598628607, 0.00161611606049249, -0.0008530059794870977, 0.0005321801653467236,
-            -0.0008041123796015091, 0.0005684621728115042)  # fmt: skip
+_DIGAMMA = (0.951055876031833, -0.4236274212814572, 0.24054248424076238, -0.1484049230548796, 0.09498872445650246,
+            -0.061922133189208965, 0.04076083373247663, -0.026975800078059612, 0.017907254518698224,
+            -0.011908145664342758, 0.007926913583653071, -0.005280911748401592, 0.003519288905207028,
+            -0.002337499057107412, 0.0015550416728881303, -0.001077882869424872, 0.0007287347360342433,
+            -0.00035436976110658595, 0.00021705008038847584, -0.00037872295647069064,
+            0.00026783350721373584)  # fmt: skip
 _ZERO = (1.4616321449683622, 9.549995429965697e-17)
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
 # sin(pi x) / x in x**2 and cos(pi x) from sin: to 1/4, minimax.
@@ -82,6 +83,7 @@ def lgamma(m: Math, x: Value) -> Value:
     tiny = m.below(a, 2.0**-60)  # where the product underflows, and lgamma is -log(a)
     product = m.select(tiny, a, m.mul(m.times(a, 1 / math.pi), sine))
     reflected = m.sub(m.neg(log(m, product)), m.pick(tiny, m.const(0.0, x), positive))
+    reflected = m.pick(m.equals(sine, 0.0), math.inf, reflected)
     y = m.select(m.below(x, 0.0), reflected, positive)
     return m.pick(m.equals(a, math.inf), math.inf, y)
 
@@ -115,6 +117,7 @@ def digamma(m: Math, x: Value) -> Value:
     # cos(pi f) = sin(pi (1/2 - |f|)), which is exact enough where it matters.
     ratio: Any = m.fdiv(_sin_pi(m, m.sub(m.const(0.5, f), m.abs(f))), m.abs(_sin_pi(m, f)))
     cot = m.copysign(m.times(ratio, math.pi), f)
-    reflected = m.add(m.add(m.fdiv(m.const(1.0, x), a), cot), positive)
+    inverse = m.fdiv(m.const(1.0, x), a)
+    reflected = m.select(m.below(a, 2.0**-60), inverse, m.add(m.add(inverse, cot), positive))
     y = m.select(m.below(x, 0.0), m.pick(m.equals(f, 0.0), math.nan, reflected), positive)
     return m.pick(m.equals(x, 0.0), m.copysign(m.const(math.inf, x), m.neg(x)), y)

@@ -1,8 +1,8 @@
 """log, log2, log10, log1p, asinh, acosh, atanh in basic operations.
 
-x = 2**k (1 + f) with 1 + f in sqrt(1/2)..sqrt(2). f32: log(1 + f) = f - f**2 / 2 + f**3 P(f) with a minimax P. f64: with
-s = f / (2 + f), log(1 + f) = 2 atanh(s) = f - (h - s (h + R(s**2))), h = f**2 / 2 (Muller, Elementary Functions, ch. 11;
-the rearrangement keeps f exact).
+x = 2**k (1 + f) with 1 + f in sqrt(1/2)..sqrt(2). f32: log(1 + f) = f - f**2 / 2 + f**3 P(f) with a minimax P. f64:
+with s = f / (2 + f), log(1 + f) = 2 atanh(s) = f - (h - s (h + R(s**2))), h = f**2 / 2 (Muller, Elementary Functions,
+ch. 11; the rearrangement keeps f exact).
 """
 
 from __future__ import annotations

@@ -70,12 +70,12 @@ def _reduce(m: Math, x: Value, shift: int) -> _Reduced:
     error = m.fmac(n, -_HALF_PI[1], m.neg(product))
     r, low = m.two_sum(first, product)
     low = m.add(low, m.fmac(n, -_HALF_PI[2], error))
-    return _Reduced(_bounded(m, r), low, bits)
+    return _Reduced(_bounded(m, r), _bounded(m, low, 2.0**-40), bits)
 
 
-def _bounded(m: Math, r: Value) -> Value:
+def _bounded(m: Math, r: Value, limit: float = 0.8) -> Value:
     """Keeps polynomials from running away where the reduction has no digits left."""
-    return m.at_least(m.at_most(r, 0.8), -0.8)
+    return m.at_least(m.at_most(r, limit), -limit)
 
 
 def _sin(m: Math, a: _Reduced) -> Value:
@@ -123,7 +123,7 @@ def tan(m: Math, x: Value) -> Value:
     return m.fdiv(m.select(odd, m.neg(c), s), m.select(odd, s, c))
 
 
-# ---- inverses ---------------------------------------------------------------------------------------------------------
+# ---- inverses ----------------------------------------------------------------------------------------------------
 
 
 def _plus_parts(m: Math, parts: Sequence[float], y: Value) -> Value:
