@@ -14,13 +14,14 @@ import numpy as np
 
 from treadle.ir.ops.base import View
 from treadle.ir.ops.view_put import ViewPut
-from treadle.ir.ops.identity import Copy
+from treadle.ir.ops.identity import Copy, StopGradient
 from treadle.ir.ops.views import Expand
 from treadle.ir.types import TensorType
 from treadle.recorder.flush import finish, flush
 from treadle.recorder.handle import GradCell, Handle, concrete, unresolved
 from treadle.recorder.trace import current_trace, install, make_tensor, record, record1, set_no_grad, state
 from treadle.recorder.tree import intern_operation
+from treadle.runtime import Buffer
 
 if TYPE_CHECKING:
     from treadle.tensor import Tensor
@@ -29,6 +30,7 @@ __all__ = ["Alias", "Storage", "alias_of", "base_of", "leaf_over", "renew", "sam
 
 
 _COPY = intern_operation(Copy())
+_STOP = intern_operation(StopGradient())
 
 
 class Storage:
@@ -51,13 +53,17 @@ class Storage:
 
 
 class Alias:
-    """How a tensor sees its storage: a chain of View operations from the base (empty for the base itself)."""
+    """How a tensor sees its storage: a chain of View operations from the base (empty for the base itself).
 
-    __slots__ = ("storage", "chain")
+    `detached`: it was made by detach() or under no_grad, and has no part in the gradients of the base.
+    """
 
-    def __init__(self, storage: Storage, chain: tuple[View, ...]) -> None:
+    __slots__ = ("storage", "chain", "detached")
+
+    def __init__(self, storage: Storage, chain: tuple[View, ...], detached: bool = False) -> None:
         self.storage = storage
         self.chain = chain
+        self.detached = detached
 
 
 def alias_of(t: Tensor) -> Alias:
@@ -72,7 +78,7 @@ def view(op: View, t: Tensor) -> Tensor:
     op = intern_operation(op)  # type: ignore[assignment]
     out = record1(op, id(op), t)
     alias = t._alias or alias_of(t)
-    out._alias = Alias(alias.storage, (*alias.chain, op))
+    out._alias = Alias(alias.storage, (*alias.chain, op), alias.detached or (t._h.grad and not out._h.grad))
     alias.storage.add(out)
     return out
 
@@ -90,9 +96,9 @@ def base_of(t: Tensor) -> Tensor:
 
 
 def share(out: Tensor, t: Tensor) -> Tensor:
-    """Let `out` (the same elements as `t`) be an alias of `t`."""
+    """Let `out` (the same elements as `t`, without history) be an alias of `t`."""
     alias = alias_of(t)
-    out._alias = Alias(alias.storage, alias.chain)
+    out._alias = Alias(alias.storage, alias.chain, True)
     alias.storage.add(out)
     return out
 
@@ -122,20 +128,23 @@ def leaf_over(source: Handle, type_: TensorType, cell: GradCell) -> Handle:
     return unresolved(type_, resolve, True, cell)
 
 
-def _derived(storage: Storage, chain: tuple[View, ...], type_: TensorType, cell: GradCell | None) -> Handle:
+def _derived(alias: Alias, type_: TensorType, cell: GradCell | None) -> Handle:
     """The value that an alias shows now."""
+    storage = alias.storage
 
     def resolve() -> Handle:
         was = set_no_grad(0)  # what a view is does not depend on where it is looked at
         try:
             t = make_tensor(storage.base)
-            for op in chain:
+            for op in alias.chain:
                 t = record1(op, id(op), t)
+            if alias.detached and t._h.grad:
+                t = record1(_STOP, id(_STOP), t)
         finally:
             set_no_grad(was)
         return t._h if cell is None else leaf_over(t._h, type_, cell)
 
-    grad = storage.base.grad if cell is None else True
+    grad = storage.base.grad and not alias.detached if cell is None else True
     return unresolved(type_, resolve, grad, cell)
 
 
@@ -144,7 +153,7 @@ def renew(t: Tensor) -> None:
     alias = t._alias
     h = t._h
     if alias.chain and h.buffer is not None and not h.grad and _exposed(alias.storage.base) is not None:
-        t._h = _derived(alias.storage, alias.chain, t._type(), None)
+        t._h = _derived(alias, t._type(), None)
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------
@@ -154,7 +163,7 @@ def check_writable(t: Tensor) -> None:
     """Raises RuntimeError where torch forbids an in-place op: on leaves that require grad, on overlapping views."""
     alias = t._alias
     if not state.trace.no_grad:
-        leaf = t._h.leaf if alias is None else alias.storage.base.leaf
+        leaf = t._h.leaf if alias is None else None if alias.detached else alias.storage.base.leaf
         if leaf is not None and not leaf.of_function:
             what = "a leaf Variable" if alias is None or not alias.chain else "a view of a leaf Variable"
             raise RuntimeError(f"{what} that requires grad is being used in an in-place operation.")
@@ -186,29 +195,27 @@ def write(t: Tensor, new: Tensor) -> Tensor:
     alias = t._alias
     type_ = t._type()
     if alias is None:
-        exposed = _exposed(t._h)
         cell = t._h.leaf
-        t._h = new._h if cell is None else leaf_over(new._h, type_, cell)
-        if exposed is not None:
-            t._h = _write_through(new._h, type_, exposed, cell)
+        t._h = _stored(t._h, new._h, type_, cell)
         return t
     storage = alias.storage
-    exposed = _exposed(storage.base)
     if alias.chain:
         base = make_tensor(storage.base)
         new = record(ViewPut(alias.chain), base, new)
     storage.version += 1
     old_leaf = storage.base.leaf
-    storage.base = new._h
-    if exposed is not None:
-        storage.base = _write_through(new._h, storage.type, exposed, None)
+    storage.base = _stored(storage.base, new._h, storage.type, None)
+    leaf = None
     for ref in storage.tensors:
         u = ref()
         if u is not None:
             cell = u._h.leaf
-            u._h = _derived(storage, u._alias.chain, u._type(), cell)
             if cell is not None and cell is old_leaf and not u._alias.chain:
-                u._h = leaf_over(storage.base, storage.type, cell)
+                u._h = leaf = leaf_over(storage.base, storage.type, cell)
+            else:
+                u._h = _derived(u._alias, u._type(), cell)
+    if leaf is not None:
+        storage.base = leaf
     return t
 
 
@@ -218,17 +225,27 @@ def _exposed(h: Handle) -> Any:
     return buffer if buffer is not None and (buffer.foreign or buffer.exports) else None
 
 
-def _write_through(h: Handle, type_: TensorType, buffer: Any, cell: GradCell | None) -> Handle:
-    """Run what computes `h` and copy it into memory that is seen from outside."""
-    if h.buffer is None:
-        while h.resolve is not None:
-            h = h.resolve()
-        if h.buffer is None:
-            flush("a write to memory shared with NumPy")
-            finish(h)
-    dtype = type_.dtype.numpy
-    np.copyto(buffer.array(dtype, list(type_.shape)), h.buffer.array(dtype, list(type_.shape)))
-    return concrete(buffer, type_, cell is not None, cell)
+def _stored(old: Handle, new: Handle, type_: TensorType, cell: GradCell | None) -> Handle:
+    """The handle of value `new` where `old` was: memory seen from outside stays the memory, and takes the elements."""
+    buffer = _exposed(old)
+    if buffer is None:
+        return new if cell is None else leaf_over(new, type_, cell)
+    while new.resolve is not None:
+        new = new.resolve()
+    if new.buffer is None:
+        flush("a write to memory shared with NumPy")
+        finish(new)
+    dtype, shape = type_.dtype.numpy, list(type_.shape)
+    memory = buffer.array(dtype, shape)
+    old.buffer = Buffer(memory.nbytes)  # a graph may have saved the old value
+    if memory.size:
+        np.copyto(old.buffer.array(dtype, shape), memory)
+    np.copyto(memory, new.buffer.array(dtype, shape))
+    made = concrete(buffer, type_, new.grad if cell is None else True, cell)
+    if cell is None:
+        made.history, made.hooks = new.history, new.hooks
+    return made
+
 
 
 install(renew=renew)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -100,6 +101,7 @@ def as_device(d: Any) -> device:
 
 
 _CPU = device("cpu")
+_hook_numbers = itertools.count()
 _sizes: dict[TensorType, Size] = {}
 
 
@@ -276,14 +278,12 @@ class Tensor:
         if h.leaf is not None:
             if h.leaf.hooks is None:
                 h.leaf.hooks = {}
-            h.leaf.hooks[id(hook)] = hook
-            return HookHandle(h.leaf.hooks, id(hook))
+            return HookHandle(h.leaf.hooks, hook)
         if h.hooks is None:
-            h.hooks = []
+            h.hooks = {}
             if h.trace is not None and h.buffer is None:
                 record_note("hook", h.index)
                 h.trace.cuts.append(h.index)
-        h.hooks.append(hook)
         return HookHandle(h.hooks, hook)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Any:
@@ -292,8 +292,7 @@ class Tensor:
             raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
         if self._cell.post_hooks is None:
             self._cell.post_hooks = {}
-        self._cell.post_hooks[id(hook)] = lambda: hook(self)
-        return HookHandle(self._cell.post_hooks, id(hook))
+        return HookHandle(self._cell.post_hooks, lambda: hook(self))
 
     # ---- values -------------------------------------------------------------------------------------------------
 
@@ -415,16 +414,14 @@ class GradFn:
 
 
 class HookHandle:
-    """Removes a hook: `handle.remove()`."""
+    """Enters a hook into a table, and takes it out again: `handle.remove()`."""
 
-    def __init__(self, table: Any, key: Any) -> None:
-        self._table, self._key = table, key
+    def __init__(self, table: dict[int, Callable], hook: Callable) -> None:
+        self._table, self._key = table, next(_hook_numbers)
+        table[self._key] = hook
 
     def remove(self) -> None:
-        if isinstance(self._table, dict):
-            self._table.pop(self._key, None)
-        elif self._key in self._table:
-            self._table.remove(self._key)
+        self._table.pop(self._key, None)
 
     def __enter__(self) -> HookHandle:
         return self

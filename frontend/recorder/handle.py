@@ -53,7 +53,7 @@ class Handle:
     history: tuple[Segment, int] | _Freed | None
     buffer: Any
     resolve: Callable[[], Handle] | None
-    hooks: list | None
+    hooks: dict[int, Callable] | None
 
 
 def concrete(buffer: Any, type: TensorType, grad: bool = False, leaf: GradCell | None = None) -> Handle:
