@@ -1,9 +1,9 @@
 """erf, erfc and erfinv in basic operations.
 
 Near zero erf is an odd polynomial. Further out erfc(x) = e**(-x**2) G(t) / (1 + 2 x) with the square kept in two parts
-and t = (x - K) / (x + K), in which G is smooth on the whole range (Shepherd & Laframboise, 1981). erfinv is a polynomial
-in w = -log(1 - x**2), in its root for the tails (the variables of M. Giles, Approximating the erfinv function, 2010);
-f64 adds one step of Halley's. All coefficients are minimax (Remez).
+and t = (x - K) / (x + K), in which G is smooth on the whole range (Shepherd & Laframboise, 1981). erfinv is a
+polynomial in w = -log(1 - x**2), in its root for the tails (the variables of M. Giles, Approximating the erfinv
+function, 2010); f64 adds one step of Halley's. All coefficients are minimax (Remez).
 """
 
 from __future__ import annotations
