@@ -164,7 +164,7 @@ class _Run:
         seeds = tuple(sorted(cots))
         plan, wrt = segment.plan.backward(seeds)
         operands = [cots[k] for k in seeds]
-        results = record_call(plan.function, operands, [segment.value(v) for v in plan.residuals], segment.sizes)
+        results = record_call(plan.function, operands, [segment.value(v) for v in plan.residuals], [], segment.sizes)
         targets = [segment.target(p) for p in wrt]
         for h, cot in zip(targets, results, strict=True):
             self.route(h, cot)
@@ -175,7 +175,7 @@ class _Run:
             raise NotImplementedError("create_graph through hooks of a forward that was already executed")
         if not segment.leaves:
             raise RuntimeError(TWICE)
-        outputs = record_call(segment.plan.forward, [], segment.leaves, segment.sizes, tracked=True)
+        outputs = record_call(segment.plan.replay, [], segment.leaves, segment.scalars, segment.sizes, tracked=True)
         for k, cot in cots.items():
             _wait(self.pending, outputs[k]._h, cot)
 

@@ -15,6 +15,7 @@ from treadle.ir.ops.identity import StopGradient
 from treadle.ir.ops.logic import Cast
 from treadle.ir.ops.reductions import Sum
 from treadle.passes.expand_grad import reachable_wrt
+from treadle.recorder.build import RuntimeScalar
 from treadle.recorder.generalise import dims_of, with_dims
 from treadle.recorder.handle import Handle
 from treadle.recorder.trace import Trace, current_trace, make_tensor
@@ -102,15 +103,21 @@ def _active(
 
 
 def record_call(
-    fn: Function, tensors: Sequence[Any], handles: Sequence[Handle], sizes: dict[str, int], tracked: bool = False
+    fn: Function,
+    tensors: Sequence[Any],
+    handles: Sequence[Handle],
+    scalars: Sequence[float | int],
+    sizes: dict[str, int],
+    tracked: bool = False,
 ) -> list[Any]:
-    """Record `fn` inlined on tensors and concrete handles; `tracked`: floating results require grad.
+    """Record `fn` inlined on tensors, concrete handles and numbers; `tracked`: floating results require grad.
 
     `sizes`: the symbols of `fn` in the run it continues; used (as literals) for symbols that no operand's shape tells.
     """
     tr = current_trace()
     operands = [t._h.index if t._h.trace is tr else tr.enter(t) for t in tensors]
     operands += [h.index if h.trace is tr else tr.enter_handle(h) for h in handles]
+    operands += [tr.enter_scalar(RuntimeScalar(s)) for s in scalars]
     told = {str(d) for p in fn.params for d in p.shape if _is_symbol(d)}
     literal = tuple((name, sizes[name]) for name in fn.symbols if name not in told)
     key = ("call", id(fn), tuple(operands), tracked, literal)

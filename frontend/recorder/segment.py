@@ -6,11 +6,14 @@ program. A Segment holds them, with the forward as IR; a backward through it rec
 
 from __future__ import annotations
 
+import functools
 import itertools
-from dataclasses import dataclass, field
+import weakref
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from treadle.ir.core import Block, Function, Op, Value
+from treadle.ir.printer import digest
 from treadle.passes.expand_grad import BackwardPlan, backward_function, reachable_wrt
 from treadle.recorder.handle import Handle
 
@@ -22,6 +25,14 @@ _serial = itertools.count(1)
 def serial() -> int:
     """A number that grows with time: later segments are differentiated first."""
     return next(_serial)
+
+
+_functions: weakref.WeakValueDictionary[str, Function] = weakref.WeakValueDictionary()
+
+
+def shared_function(fn: Function) -> Function:
+    """The one object for all functions of this text: a call of it is one edge, whichever program brought it."""
+    return _functions.setdefault(digest(fn), fn)
 
 
 @dataclass
@@ -48,8 +59,14 @@ class SegmentPlan:
             params = self.forward.params
             reached = set(reachable_wrt(list(self.forward.ops), outputs, {params[p] for p in self.wrt}))
             wrt = tuple(p for p in self.wrt if params[p] in reached)
-            found = self.plans[seeds] = backward_function(self.forward, seeds, wrt), wrt
+            plan = backward_function(self.forward, seeds, wrt)
+            found = self.plans[seeds] = replace(plan, function=shared_function(plan.function)), wrt
         return found
+
+    @functools.cached_property
+    def replay(self) -> Function:
+        """`forward`, or the equal function of an earlier plan."""
+        return shared_function(self.forward)
 
 
 @dataclass
@@ -63,6 +80,7 @@ class Segment:
     order: int
     positions: list[int]  # trace index of each output
     sizes: dict[str, int]  # of the symbols, in this run
+    scalars: list[float | int]  # the runtime scalars of this run
 
     def free(self) -> None:
         self.saved = None
