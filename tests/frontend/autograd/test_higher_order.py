@@ -125,7 +125,7 @@ def test_mixed_partials_commute():
     f = (x * y).exp() + x.sin() * y**2
     (fx,) = T.autograd.grad(f, x, create_graph=True)
     (fy,) = T.autograd.grad(f, y, create_graph=True)
-    (fxy,) = T.autograd.grad(fx, y)
+    (fxy,) = T.autograd.grad(fx, y, retain_graph=True)
     (fyx,) = T.autograd.grad(fy, x)
     assert fxy.item() == pytest.approx(fyx.item())
     assert fxy.item() == pytest.approx(math.exp(0.36) * (1 + 0.36) + math.cos(0.3) * 2.4)

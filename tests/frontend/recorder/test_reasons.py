@@ -92,3 +92,19 @@ def test_a_training_step_ends_only_where_the_loss_is_read(reasons):
         assert reasons == []
     assert loss.item() > 0
     assert reasons == ["value needed"]
+
+
+def test_a_training_step_that_reads_its_loss_before_the_backward_settles(reasons):
+    w = T.ones(3, 2, requires_grad=True)
+    losses = []
+    for k in range(8):
+        loss = (leaf() @ w).tanh().pow(2).mean()
+        losses.append(loss.item())
+        loss.backward()
+        with T.no_grad():
+            w -= w.grad * 0.1
+        w.grad = None
+        if k == 4:
+            settled = len(reasons)
+    assert losses == sorted(losses, reverse=True)
+    assert len(reasons) == settled
