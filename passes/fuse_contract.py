@@ -42,7 +42,9 @@ def _make_affine(graph: Graph, r: Value) -> None:
     """Keep operands in memory where views make their addresses more than affine."""
     op = graph.producers[r]
     for kept in ((), (0,), (1,), (0, 1)):
-        added = [op.operands[i] for i in kept if op.operands[i] not in graph.roots and op.operands[i] not in graph.params]
+        added = [
+            op.operands[i] for i in kept if op.operands[i] not in graph.roots and op.operands[i] not in graph.params
+        ]
         if kept and not added:
             continue
         graph.roots.update(dict.fromkeys(added))

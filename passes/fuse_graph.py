@@ -22,9 +22,8 @@ from treadle.ir.ops.views import Expand, Permute, Reshape, Window
 from treadle.passes.lower.cost import flops, likely
 from treadle.passes.lower.trace import REDUCTIONS
 
-__all__ = ["Graph", "ScatterOps", "is_gemm", "region"]
+__all__ = ["Graph", "is_gemm", "needs", "region"]
 
-ScatterOps = (Put, Scatter)
 AGAIN = 24  # cost up to which a value is computed again for each reader
 SPREAD = 6  # the same for a value that one reader reads many times over
 SMALL = 4096  # multiply-adds of one batch item below which a contraction is not worth packing
@@ -40,7 +39,8 @@ class Graph:
         self.returned = set(fn.returns)
         self.producers = {r: op for op in fn.ops for r in op.results}
         self.number = {r: k for k, op in enumerate(fn.ops) for r in op.results}
-        self.position = {r: k for k, r in enumerate(r for op in fn.ops for r in op.results)}
+        values = [*fn.params, *(r for op in fn.ops for r in op.results)]
+        self.position = {v: k for k, v in enumerate(values)}
         self.users: dict[Value, list[Op]] = {}
         for op in fn.ops:
             for v in dict.fromkeys(op.operands):
@@ -59,7 +59,9 @@ class Graph:
 
     def own_kernel(self, op: Op) -> bool:
         """Does an op need a lowering other than that of nests?"""
-        return isinstance(op.operation, Scan | Put | Scatter | Sort) or (len(op.results) == 1 and op.result in self.gemms)
+        return isinstance(op.operation, Scan | Put | Scatter | Sort) or (
+            len(op.results) == 1 and op.result in self.gemms
+        )
 
     def behind_views(self, v: Value) -> Value:
         """The value that a chain of views (and widening casts) shows."""
@@ -91,7 +93,7 @@ class Graph:
             elif isinstance(o, Sort):
                 self.need(op.operands[0])
             elif isinstance(o, Put | Scatter):
-                self.need(op.operands[1])  # every task reads all of it
+                self.need(self.behind_views(op.operands[1]))  # every task reads all of it
             elif isinstance(o, REDUCTIONS):
                 self.need(op.result)
             elif isinstance(o, Barrier):
@@ -171,14 +173,12 @@ def is_gemm(op: Op) -> bool:
     return m > 1 and n > 1 and k > 2 and m * n * k >= SMALL
 
 
-def region(graph: Graph, results: Iterable[Value], stops: set[Value] | None = None) -> tuple[Block, list[Value]]:
-    """(a block that computes `results`, the values from memory that its parameters stand for).
+def needs(graph: Graph, results: Iterable[Value], inside: set[Value]) -> tuple[list[Op], list[Value]]:
+    """(the ops that compute `results`, in order, the values from memory that they read).
 
-    Roots other than `results` and those in `inside` are read from memory.
+    Roots that are not `inside` are in memory, and so is all that stands behind a barrier.
     """
-    results = list(results)
-    inside = set(results) if stops is None else set(results) | stops
-    ops: dict[int, Op] = {}
+    numbers: set[int] = set()
     reads: dict[Value, None] = {}
     pending = list(results)
     while pending:
@@ -187,19 +187,24 @@ def region(graph: Graph, results: Iterable[Value], stops: set[Value] | None = No
             reads[v] = None
             continue
         k = graph.number[v]
-        if k not in ops:
-            op = ops[k] = graph.fn.ops[k]
+        if k not in numbers:
+            numbers.add(k)
+            op = graph.fn.ops[k]
             if isinstance(op.operation, Barrier):
-                # What stands behind it is another kernel's.
                 reads[op.operands[0]] = None
             else:
                 pending += op.operands
-    inputs = sorted(reads, key=lambda v: graph.position.get(v, -1))
+    return [graph.fn.ops[k] for k in sorted(numbers)], sorted(reads, key=lambda v: graph.position[v])
+
+
+def region(graph: Graph, results: Iterable[Value], inside: Iterable[Value] = ()) -> tuple[Block, list[Value]]:
+    """(a block that computes `results`, the values from memory that its parameters stand for)."""
+    results = list(results)
+    ops, inputs = needs(graph, results, {*results, *inside})
     params = {v: Value(v.type) for v in inputs}
     local: dict[Value, Value] = dict(params)
     made: list[Op] = []
-    for k in sorted(ops):
-        op = ops[k]
+    for op in ops:
         if isinstance(op.operation, Barrier):
             local[op.result] = params[op.operands[0]]
             continue

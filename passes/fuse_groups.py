@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from treadle.ir.core import Op, Value
 from treadle.ir.dims import Dim, product
 from treadle.ir.ops.contraction import Contract
+from treadle.ir.ops.indexing import Gather, Put, Scatter, Take
 from treadle.ir.ops.scans import Scan
 from treadle.ir.ops.sorting import Sort
-from treadle.passes.fuse_graph import Graph, ScatterOps, region
+from treadle.passes.fuse_graph import Graph, needs, region
 from treadle.passes.lower.contract import contract_form
 from treadle.passes.lower.cost import likely
-from treadle.passes.lower.loops import all_nodes
 from treadle.passes.lower.nest import trace_nest
-from treadle.passes.lower.nodes import Checked, Load, Nest
+from treadle.passes.lower.nodes import Checked, Load, Nest, all_nodes
 from treadle.passes.lower.trace import REDUCTIONS, Refused
+from treadle.passes.schedule import disorder
 
 __all__ = ["Group", "Groups", "No", "YES", "Yes"]
 
@@ -54,6 +55,8 @@ class Group:
     before: int = 0
     reads: dict[Value, None] = field(default_factory=dict)  # from memory
     ops: int = 0  # in its region
+    checks: bool = False  # of indices
+    disorder: int | None = None
     outer: Dim | None = None  # points of the outer space, where there are reductions
 
     @property
@@ -85,12 +88,14 @@ class Groups:
 
     def scan(self, g: Group) -> None:
         """Find out what `g` reads."""
-        block, inputs = region(self.graph, g.roots)
+        ops, inputs = needs(self.graph, g.roots, set(g.roots))
         for v in g.reads:
             self.readers[v].pop(g, None)
         g.reads = dict.fromkeys(inputs)
-        g.ops = len(block.ops)
-        sizes = [op.result.tensor.numel for op in block.ops if isinstance(op.operation, REDUCTIONS)]
+        g.ops = len(ops)
+        g.disorder = None
+        g.checks = any(isinstance(op.operation, Take | Gather | Put | Scatter) for op in ops)
+        sizes = [op.result.tensor.numel for op in ops if isinstance(op.operation, REDUCTIONS)]
         g.outer = sizes[0] if sizes else None
         for v in inputs:
             self.readers.setdefault(v, {})[g] = None
@@ -111,6 +116,10 @@ class Groups:
                 found.append(v)
         return found
 
+    def may_fail(self, g: Group) -> bool:
+        """Does `g` check indices?"""
+        return g.checks
+
     # Legality and profit ---------------------------------------------------------------------------------------------
 
     def between(self, a: Group, b: Group) -> bool:
@@ -128,7 +137,7 @@ class Groups:
         if self.between(a, b):
             return No("another kernel stands between")
         roots = sorted({*a.roots, *b.roots}, key=lambda v: self.graph.position[v])
-        block, inputs = region(self.graph, self.outputs(roots) or roots[-1:], set(roots))
+        block, inputs = region(self.graph, self.outputs(roots) or roots[-1:], roots)
         if any(v in roots for v in inputs):
             return No("a barrier stands between")
         try:
@@ -142,7 +151,15 @@ class Groups:
             return No(str(refused))
         if not (a.bit & b.before or b.bit & a.before) and not _shares(nest, a, b, inputs):
             return No("nothing is read at the same points")
+        if a.outer != b.outer and disorder(nest) > self.disorder(a) + self.disorder(b):
+            return No("memory would be read or written out of order")
         return YES
+
+    def disorder(self, g: Group) -> int:
+        """Large accesses of `g` alone that are out of order."""
+        if g.disorder is None:
+            g.disorder = disorder(trace_nest(region(self.graph, self.outputs(g.roots) or g.roots[-1:], g.roots)[0]))
+        return g.disorder
 
     def _quick(self, a: Group, b: Group) -> No | None:
         """Refusals that need no look at indices."""
@@ -210,7 +227,7 @@ def _kind(graph: Graph, op: Op) -> str:
     o = op.operation
     if isinstance(o, Contract) and op.result in graph.gemms or any(r in graph.sunk for r in op.results):
         return "contract"
-    if isinstance(o, ScatterOps):
+    if isinstance(o, Put | Scatter):
         return "scatter"
     if isinstance(o, Scan):
         return "scan"
@@ -229,5 +246,3 @@ def _shares(nest: Nest, a: Group, b: Group, inputs: list[Value]) -> bool:
         if isinstance(n, Load) and n.param in common:
             loads[n.param] = loads.get(n.param, 0) + 1
     return any(count == 1 for count in loads.values())
-
-

@@ -10,6 +10,7 @@ from treadle.ir.core import Block, Builder, Function, Level, Op, Value
 from treadle.ir.dims import product
 from treadle.ir.kernels import Contraction, Fused, Host
 from treadle.ir.ops.identity import Barrier
+from treadle.ir.types import Type
 from treadle.passes.fuse_graph import Graph, region
 from treadle.passes.fuse_groups import LARGEST, Group, Groups
 from treadle.passes.lower.cost import likely
@@ -32,16 +33,14 @@ class _Nest:
     @property
     def elements(self) -> int:
         """Of its largest value."""
-        return max(
-            (likely(v.tensor.numel) for op in self.block.ops for v in (*op.operands, *op.results)), default=1
-        )
+        return max((likely(v.tensor.numel) for op in self.block.ops for v in (*op.operands, *op.results)), default=1)
 
 
 def launch_levels(groups: Groups) -> list[list[Group]]:
     """Groups in steps that need no one of their own step.
 
     Groups run as late as they may, so that independent ones meet; but those that hold large temporaries run as soon as
-    they may.
+    they may, and so do those that may fail a check: nothing may be overwritten before.
     """
     order = sorted(groups.all.values(), key=lambda g: (bin(g.before).count("1"), groups.graph.position[g.first]))
     sources = {g: list(groups.sources(g)) for g in order}
@@ -53,7 +52,8 @@ def launch_levels(groups: Groups) -> list[list[Group]]:
     step: dict[Group, int] = {}
     for g in order:
         earliest = max((step[s] + 1 for s in sources[g]), default=0)
-        step[g] = earliest if _holds(groups, g) > HOLD else max(earliest, top - height[g])
+        early = groups.may_fail(g) or _holds(groups, g) > HOLD
+        step[g] = earliest if early else max(earliest, top - height[g])
     levels: dict[int, list[Group]] = {}
     for g in order:
         levels.setdefault(step[g], []).append(g)
@@ -113,7 +113,7 @@ def _batches(groups: Groups, level: list[Group]) -> Iterable[list[_Nest] | Group
         outputs = g.roots if g.kind in ("scan", "scatter") else groups.outputs(g.roots)
         if not outputs:
             continue
-        block, inputs = region(groups.graph, outputs, set(g.roots))
+        block, inputs = region(groups.graph, outputs, g.roots)
         nest = _Nest(g, outputs, block, inputs)
         if g.kind != "loops":
             yield [nest]
@@ -135,7 +135,9 @@ def _launch(b: Builder, mapping: dict[Value, Value], phases: list[list[_Nest]]) 
     made_here = {v for nest in nests for v in nest.outputs}
     operands = dict.fromkeys(v for nest in nests for v in nest.inputs if v not in made_here)
     parallel = len(phases[0])
-    regions, types, results = [], [], []
+    regions: list[Block] = []
+    types: list[Type] = []
+    results: list[Value] = []
     for k, nest in enumerate(nests):
         known = dict(zip(nest.inputs, nest.block.params, strict=True))
         seen = list(operands) if k < parallel else [*operands, *results]
@@ -161,5 +163,5 @@ def _host(b: Builder, mapping: dict[Value, Value], graph: Graph, g: Group) -> No
     name = "bool" if x.dtype.kind == "b" else x.dtype.short
     function = f"sort_{name}_{'desc' if o.descending else 'asc'}"
     b.loc = op.loc
-    host = Host(function, tuple(r.type for r in op.results), (row,), product(x.shape[:-1]))  # type: ignore[arg-type]
+    host = Host(function, tuple(r.tensor for r in op.results), (row,), product(x.shape[:-1]))
     mapping.update(zip(op.results, b.emit(host, mapping[x]), strict=True))

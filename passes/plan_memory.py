@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from treadle.ir.core import Function, Op, Value
 from treadle.ir.dims import Dim, maximum
+from treadle.ir.ops.indexing import Gather, Put, Scatter, Take
+from treadle.ir.ops.views import Reshape
 from treadle.passes.lower.kernel import LoweredKernel, lower_kernel
 
 __all__ = ["MemoryPlan", "Place", "plan_memory"]
@@ -22,7 +24,7 @@ ALIGN = 64
 
 @dataclass(frozen=True)
 class Place:
-    """Memory of a value: "input" i, "output" j (taking over input `alias`, or -1), or "temp" at `offset` of the arena."""
+    """Memory of a value: "input" i, "output" j (over input `alias`, or -1), or "temp" at `offset` of the arena."""
 
     kind: str
     index: int = 0
@@ -78,9 +80,20 @@ class _Launches:
             self._lowered[k] = lower_kernel(self.ops[k]) if self.ops[k].regions else None
         return self._lowered[k]
 
-    def may_fail(self, k: int) -> bool:
-        low = self.lowered(k)
-        return low is not None and bool(low.checks)
+    def failing(self) -> list[int]:
+        """Launches that may fail a check. One that only checks indices which another has checked runs after that."""
+        first: dict[tuple[Value, Dim], int] = {}
+        found = []
+        for k, op in enumerate(self.ops):
+            wanted = _checked_indices(op)
+            fresh = [w for w in wanted if w is None or w not in first]
+            known = [first[w] for w in wanted if w is not None and w in first]
+            if fresh or not self.require(known, k):
+                found.append(k)
+            for w in wanted:
+                if w is not None:
+                    first.setdefault(w, k)
+        return found
 
     def in_place(self, k: int, source: Value, result: Value) -> bool:
         """May launch `k` write `result` over its operand `source`?"""
@@ -127,6 +140,23 @@ class _Launches:
         return tuple(out)
 
 
+def _checked_indices(op: Op) -> list[tuple[Value, Dim] | None]:
+    """What a launch checks: all of an operand against a size, or (None) something computed."""
+    found: list[tuple[Value, Dim] | None] = []
+    for region in op.regions:
+        producers = {r: o for o in region.ops for r in o.results}
+        for o in region.ops:
+            if not isinstance(o.operation, Take | Gather | Put | Scatter):
+                continue
+            v = o.operands[1]
+            while v in producers and isinstance(producers[v].operation, Reshape):
+                v = producers[v].operands[0]
+            size = o.operands[0].shape[o.operation.dim]
+            plain = v in region.params and region.params.index(v) < len(op.operands)
+            found.append((op.operands[region.params.index(v)], size) if plain else None)
+    return found
+
+
 # Donation ------------------------------------------------------------------------------------------------------------
 
 
@@ -136,7 +166,7 @@ def _donations(fn: Function, launches: _Launches, donated: frozenset[int]) -> di
     free = {i: fn.params[i] for i in sorted(donated) if fn.params[i] not in fn.returns}
     if not free:
         return found
-    failing = [k for k in range(len(launches.ops)) if launches.may_fail(k)]
+    failing = launches.failing()
     wanted: list[tuple[bool, Value, int]] = []
     for v in dict.fromkeys(fn.returns):
         k = launches.writer.get(v)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from treadle.ir.dims import Dim
+from treadle.ir.dims import Dim, product
 from treadle.passes.lower.cost import likely
 from treadle.passes.lower.index import Ix, LoopVar
-from treadle.passes.lower.nodes import Const, Index, Load, Nest, Node
+from treadle.passes.lower.nodes import Const, Index, Load, Nest, Node, all_nodes
 
-__all__ = ["HOST", "Machine", "NestSchedule", "ScheduleError", "check", "choose"]
+__all__ = ["HOST", "Machine", "NestSchedule", "ScheduleError", "check", "choose", "disorder", "fitting"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ BLOCK = 8192  # elements of a task of a flat map
 TILE = 32  # side of the blocks in which transposes are read
 STRIP = 512  # columns of a task that sums columns
 MIN_STRIP = 64
+LARGE = 4096  # elements of a result whose order in memory matters
 SHORT = 8  # inner extents below this do not fill a vector
 
 
@@ -75,9 +76,25 @@ def choose(nest: Nest, nodes: Sequence[Node], outer_last: LoopVar | None, machin
         return NestSchedule("map", width, BLOCK)
     inner = [r.inner[-1] for r in nest.reduces if r.inner]
     if outer_last is not None and _by_columns(nest, nodes, outer_last, inner):
-        return NestSchedule("columns", _fitting(width, outer_last.extent), _strip(nest, outer_last))
+        return NestSchedule("columns", fitting(width, outer_last.extent), _strip(nest, outer_last))
     longest = max((likely(v.extent) for v in inner), default=1)
     return NestSchedule("rows", width, unroll=4 if longest >= 8 * width else 1)
+
+
+def disorder(nest: Nest) -> int:
+    """Large reads and writes of a nest that do not run along memory with its lanes."""
+    nodes = all_nodes([*nest.reduces, *(s.node for s in nest.stores)])
+    last = nest.outer[-1] if nest.outer else None
+    by_rows = bool(nest.reduces) and choose(nest, nodes, last, HOST).shape == "rows"
+    outer = set(nest.outer)
+    found = 0
+    for at in [n.at for n in nodes if isinstance(n, Load)] + [s.at for s in nest.stores]:
+        strides = dict(at.parts) if isinstance(at, Ix) else {}
+        variables = [a for a in strides if isinstance(a, LoopVar)]
+        lane = max((v for v in variables if v not in outer), key=lambda v: v.number, default=None) if by_rows else last
+        if lane in strides and strides[lane] != 1:
+            found += likely(product(v.extent for v in variables)) >= LARGE
+    return found
 
 
 def _by_columns(nest: Nest, nodes: Iterable[Node], w: LoopVar, inner: list[LoopVar]) -> bool:
@@ -109,15 +126,12 @@ def _strip(nest: Nest, w: LoopVar) -> int:
     return min(strip, max(1, n)) if isinstance(w.extent, int) else strip
 
 
-def _fitting(width: int, extent: Dim) -> int:
+def fitting(width: int, extent: Dim) -> int:
     """The largest power of 2 up to `width` that an extent fills."""
     if isinstance(extent, int):
         while width > 1 and width > extent:
             width //= 2
     return width
-
-
-fitting = _fitting
 
 
 def lanes(nodes: Iterable[Node], machine: Machine) -> int:

@@ -1,11 +1,12 @@
 """Reductions that leave too little to share are made in two steps over chunks of fixed size.
 
 How a reduction is cut depends on its sizes only, never on the number of threads: the bits are the same for any. Sorts
-are turned so that rows lie in order, which is what the runtime sorts.
+are turned so that rows lie in order, which is what the runtime sorts, and bools into bytes.
 """
 
 from __future__ import annotations
 
+from treadle.ir import dtypes
 from treadle.ir.core import Block, Builder, Function, Op, Rewriter, Value
 from treadle.ir.dims import Dim, ceildiv, product
 from treadle.ir.ops.logic import Cast
@@ -17,7 +18,7 @@ from treadle.passes.lower.cost import likely
 
 __all__ = ["split_reductions"]
 
-LONG = 1 << 15  # elements of one sum that are worth cutting
+LONG = 1 << 17  # elements of one sum that are worth cutting
 CHUNK = 1 << 13
 FEW = 8  # sums below which there are not enough tasks
 CACHE_LINE = 64
@@ -42,8 +43,8 @@ def split_reductions(fn: Function) -> Function:
 
 def _split(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
     o = op.operation
-    if isinstance(o, Sort) and o.dim != operands[0].rank - 1:
-        return _sort_last(b, o, operands[0])
+    if isinstance(o, Sort):
+        return _sort(b, o, operands[0])
     if isinstance(o, Reduction) and o.dims:
         chunk = _chunk(o, operands[0])
         if chunk:
@@ -85,10 +86,15 @@ def _two_steps(b: Builder, o: Reduction, x: Value, chunk: int) -> Value:
     return out if acc is x.dtype else b.emit(Cast(x.dtype), out)
 
 
-def _sort_last(b: Builder, o: Sort, x: Value) -> tuple[Value, ...]:
+def _sort(b: Builder, o: Sort, x: Value) -> tuple[Value, ...] | None:
+    """A sort that the runtime has no function for, by one that it has."""
+    if x.dtype.kind == "b":
+        bytes_ = b.emit(Cast(dtypes.uint8), x)
+        values, indices = _sort(b, o, bytes_) or b.emit(o, bytes_)
+        return b.emit(Cast(x.dtype), values), indices
+    if o.dim == x.rank - 1 or x.rank == 0:
+        return None
     order = (*(d for d in range(x.rank) if d != o.dim), o.dim)
     back = tuple(order.index(d) for d in range(x.rank))
     values, indices = b.emit(Sort(x.rank - 1, o.descending, o.stable), b.emit(Permute(order), x))
     return b.emit(Permute(back), values), b.emit(Permute(back), indices)
-
-

@@ -1,4 +1,4 @@
-"""kernel -> loop. A region is traced to a graph of scalars (trace.py, nest.py), scheduled, and written as loops (loops.py).
+"""kernel -> loop. A region is traced to a graph of scalars (trace.py, nest.py), scheduled, and written (loops.py).
 
 Start in kernel.py.
 """

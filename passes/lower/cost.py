@@ -13,7 +13,7 @@ from treadle.passes.lower.nodes import Apply, Call, Checked, Const, Holds, Index
 
 __all__ = ["LIKELY", "flops", "likely", "node_cost", "subtree_cost"]
 
-LIKELY = 64  # what a symbol is taken for
+LIKELY = 128  # what a symbol is taken for
 TRANSCENDENTAL = 12
 _SLOW = (
     arithmetic.Div, arithmetic.Sqrt, arithmetic.Rsqrt, arithmetic.Pow, arithmetic.FloorDiv, arithmetic.Remainder,

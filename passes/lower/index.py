@@ -14,7 +14,19 @@ from typing import Any
 
 from treadle.ir.dims import Dim, Expr, Undecided
 
-__all__ = ["Atom", "Ix", "LoopVar", "Picked", "Quotient", "Remainder", "Space", "is_one", "linear", "nonnegative", "ratio"]
+__all__ = [
+    "Atom",
+    "Ix",
+    "LoopVar",
+    "Picked",
+    "Quotient",
+    "Remainder",
+    "Space",
+    "is_one",
+    "linear",
+    "nonnegative",
+    "ratio",
+]
 
 VarKey = tuple[Any, ...]
 

@@ -12,29 +12,19 @@ from treadle.ir.loops import Load as LoopLoad
 from treadle.ir.loops import Store as LoopStore
 from treadle.passes.lower.cost import likely, node_cost, subtree_cost
 from treadle.passes.lower.index import Ix, LoopVar, is_one
-from treadle.passes.lower.nodes import Load, Nest, Node, Reduce, Store
+from treadle.passes.lower.nodes import Load, Nest, Node, Reduce, Store, all_nodes
 from treadle.passes.lower.write import Axis, Writer, merge_axes
 from treadle.passes.schedule import TILE, Machine, NestSchedule, check, choose, fitting
 
-__all__ = ["all_nodes", "write_nest"]
+__all__ = ["write_nest"]
 
 KEEP = 10  # what must be saved for a value to be kept for a later stage
 KEEP_BYTES = 1 << 18  # of scratch for one kept value
 
 
-def all_nodes(roots: Sequence[Node]) -> list[Node]:
-    """Every node that `roots` need, arguments after the first of their readers."""
-    found = dict.fromkeys(roots)
-    pending = list(found)
-    while pending:
-        for a in pending.pop().args:
-            if a not in found:
-                found[a] = None
-                pending.append(a)
-    return list(found)
-
-
-def write_nest(w: Writer, nest: Nest, results: list[Value], machine: Machine, schedule: NestSchedule | None = None) -> Dim:
+def write_nest(
+    w: Writer, nest: Nest, results: list[Value], machine: Machine, schedule: NestSchedule | None = None
+) -> Dim:
     """Append the loops of a nest; the number of its tasks. `results`: the buffers of its stores."""
     n = _NestWriter(w, nest, results, machine)
     if schedule is None:
@@ -201,7 +191,9 @@ class _NestWriter:
         for s, value in zip(stores, values, strict=True):
             self.w.store_result(self.results[s.result], s.at, value)
 
-    def lanes(self, axis: Axis, lo: Value, hi: Value, stores: Sequence[Store], keeps: Sequence[tuple[Node, Value, Dim]] = ()) -> None:
+    def lanes(
+        self, axis: Axis, lo: Value, hi: Value, stores: Sequence[Store], keeps: Sequence[tuple[Node, Value, Dim]] = ()
+    ) -> None:
         """A vector loop that stores."""
 
         def body(iv: Value, _: tuple[Value, ...]) -> Sequence[Value]:
@@ -465,5 +457,3 @@ class _Strip:
         self.n.w.pass_number += 1
         if stores:
             self.loop(lambda: self.n.stores(stores))
-
-

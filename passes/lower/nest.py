@@ -103,6 +103,9 @@ class _NestTracer:
             if at.mask is None and self.covers(at.at, v.tensor.numel):
                 return at.at, node
         if v not in self.behind:
+            for at in t.spaces:
+                if product(at.shape) == v.tensor.numel and self.covers(at.at, v.tensor.numel):
+                    return at.at, t.value(v, at)
             raise Refused("a result has no point in common with the outer space")
         index = self.index_of(v)
         return linear(v.shape, index), t.value(v, t.place(v.shape, index))
@@ -138,7 +141,9 @@ class _NestTracer:
             known[s.var] = Ix.of(match.var)
         if at_stride:
             raise Refused("a result does not run over all of the outer space")
-        free = [a for ix in probes if isinstance(ix, Ix) for a, _ in ix.parts if isinstance(a, LoopVar) and a not in known]
+        free = [
+            a for ix in probes if isinstance(ix, Ix) for a, _ in ix.parts if isinstance(a, LoopVar) and a not in known
+        ]
         inner, _ = t.inner(tuple(a.extent for a in free))
         known.update(zip(free, inner, strict=True))
         return tuple(_substitute(ix, known) for ix in probes)
@@ -223,5 +228,3 @@ def _behind_reductions(block: Block) -> set[Value]:
 
 def _is_reduction(op: Op) -> bool:
     return isinstance(op.operation, REDUCTIONS)
-
-

@@ -6,6 +6,7 @@ nodes are shared (equal nodes are one object), so that whoever writes loops sees
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from treadle.ir.core import Op
@@ -15,7 +16,8 @@ from treadle.ir.ops.padding import Condition
 from treadle.passes.lower.index import Ix, LoopVar, Picked
 
 __all__ = [
-    "Apply", "Call", "Const", "Holds", "Index", "Load", "Nest", "Node", "Random", "Reduce", "Store", "ix_nodes", "ix_vars",
+    "Apply", "Call", "Checked", "Const", "Holds", "Index", "Load", "Nest", "Node", "Random", "Reduce", "Store",
+    "all_nodes", "ix_nodes", "ix_vars",
 ]  # fmt: skip
 
 Vars = frozenset[LoopVar]
@@ -193,3 +195,15 @@ def ix_nodes(at: Dim) -> tuple[Node, ...]:
         elif not isinstance(atom, LoopVar):
             found += ix_nodes(atom.inner() or 0)
     return tuple(found)
+
+
+def all_nodes(roots: Sequence[Node]) -> list[Node]:
+    """Every node that `roots` need, arguments after the first of their readers."""
+    found = dict.fromkeys(roots)
+    pending = list(found)
+    while pending:
+        for a in pending.pop().args:
+            if a not in found:
+                found[a] = None
+                pending.append(a)
+    return list(found)

@@ -80,7 +80,11 @@ class _Scatter:
         w = self.w
         strips = 1 if self.lane is None else ceildiv(self.lane.extent, self.strip)
         parts = product(v.extent for v in self.outer) * strips
-        few = likely(parts) < 8 and likely(product(self.updates)) * likely(parts) <= MANY and likely(self.size) >= 4 * RANGES
+        few = (
+            likely(parts) < 8
+            and likely(product(self.updates)) * likely(parts) <= MANY
+            and likely(self.size) >= 4 * RANGES
+        )
         ranges = RANGES if few else 1
         tasks = parts * ranges
 
@@ -96,7 +100,9 @@ class _Scatter:
                 number = w.s.emit(IndexMod(strips), at)
                 at = w.s.emit(IndexDiv(strips), at)
                 lo = w.s.emit(Affine((self.strip,)), number)
-                hi = w.s.emit(IndexMin(), w.s.emit(Affine((self.strip,), self.strip), number), w.const(self.lane.extent))
+                hi = w.s.emit(
+                    IndexMin(), w.s.emit(Affine((self.strip,), self.strip), number), w.const(self.lane.extent)
+                )
                 self.lanes = _Lanes(self.lane, lo, hi)
             w.unravel([(v, v.extent) for v in self.outer], at)
             self.copy_base(*rows)
@@ -178,7 +184,11 @@ class _Scatter:
         _, index, source = self.op.operands
         if self.put:
             where = t.value(index, t.place(index.shape, self.update))
-            at = (*(self.free[d] for d in range(self.dim)), *self.update, *(self.free[d] for d in range(self.dim + 1, len(self.shape))))
+            at = (
+                *(self.free[d] for d in range(self.dim)),
+                *self.update,
+                *(self.free[d] for d in range(self.dim + 1, len(self.shape))),
+            )
             value = t.value(source, t.place(source.shape, at))
             place = self.checked(where)
             self.guarded(place, lambda: self.along_lanes(lambda: self.combine(where, value, None)))

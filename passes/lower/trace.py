@@ -78,6 +78,7 @@ class Tracer:
         self.outer: Place | None = None
         self.folded: dict[Value, Node] = {}
         self.reduces: list[Reduce] = []
+        self.spaces: list[Place] = []  # what reductions run over
         self.watched: dict[Value, list[tuple[Place, Node]]] = {}
         self.probe: list[Dim] | None = None
 
@@ -109,7 +110,9 @@ class Tracer:
                     self.form(inner)
         return at
 
-    def share(self, key: tuple, make: Callable[[Vars, int], Node], args: Iterable[Node], of: Iterable[Dim] = ()) -> Node:
+    def share(
+        self, key: tuple, make: Callable[[Vars, int], Node], args: Iterable[Node], of: Iterable[Dim] = ()
+    ) -> Node:
         """The one node with this key; `make` gets its variables and level."""
         found = self.shared.get(key)
         if found is None:
@@ -251,7 +254,12 @@ class Tracer:
         return tuple(index), tuple(variables)
 
     def folded_over(
-        self, terms: tuple[Node, ...], inner: tuple[LoopVar, ...], combiner: str, identity: Any, dtypes_: tuple[DType, DType]
+        self,
+        terms: tuple[Node, ...],
+        inner: tuple[LoopVar, ...],
+        combiner: str,
+        identity: Any,
+        dtypes_: tuple[DType, DType],
     ) -> Node:
         """`terms` reduced over `inner`, kept in dtypes_[0] and given in dtypes_[1]."""
         accumulate, result = dtypes_
@@ -271,7 +279,9 @@ class Tracer:
         inner, variables = self.inner(tuple(x.shape[d] for d in o.dims))
         outer, rest = iter(own), iter(inner)
         index = [next(rest) if d in o.dims else next(outer) for d in range(x.rank)]
-        term = self.value(x, self.place(x.shape, index))
+        at = self.place(x.shape, index)
+        self.spaces.append(at)
+        term = self.value(x, at)
         combiner = o.combiner
         if x.dtype.kind == "b":
             combiner = {"maximum": "or", "minimum": "and"}.get(combiner, combiner)
@@ -284,7 +294,9 @@ class Tracer:
         element, variables = self.inner(x.shape[x.rank - len(o.shape) :])
         index, conditions = o.index_map(own, element, x.shape)
         ok = self.holds(conditions)
-        term = self.guarded(ok, lambda mask: self.value(x, self.place(x.shape, index, mask)), self.const(0, x.dtype), None)
+        term = self.guarded(
+            ok, lambda mask: self.value(x, self.place(x.shape, index, mask)), self.const(0, x.dtype), None
+        )
         return self.folded_over((term,), variables, "add", 0, (o.accumulate_dtype(x.dtype), x.dtype))
 
     def contraction(self, op: Op, own: tuple[Dim, ...]) -> Node:
@@ -401,7 +413,10 @@ class Tracer:
         message = f"IndexError: index is out of bounds for dimension {o.dim} with size {size}"
         args = (raw,) if at.mask is None else (raw, at.mask)
         checked = self.share(
-            ("checked", raw, size, at.mask), lambda v, n: Checked(raw.dtype, v, n, raw, size, message, at.mask), args, (size,)
+            ("checked", raw, size, at.mask),
+            lambda v, n: Checked(raw.dtype, v, n, raw, size, message, at.mask),
+            args,
+            (size,),
         )
         key = ("picked", checked)
         atom = self.space._parts.get(key)
@@ -411,8 +426,8 @@ class Tracer:
 
 
 _RULES: dict[type[Operation], Callable[[Tracer, Op, Place], Node]] = {
-    Constant: Tracer.constant, DimValue: Tracer.dim_value, Iota: Tracer.iota, RandomBits: Tracer.random, Pad: Tracer.pad,
-    SliceUpdate: Tracer.slice_update, Concat: Tracer.concat, Take: Tracer.take, Gather: Tracer.gather,
+    Constant: Tracer.constant, DimValue: Tracer.dim_value, Iota: Tracer.iota, RandomBits: Tracer.random,
+    Pad: Tracer.pad, SliceUpdate: Tracer.slice_update, Concat: Tracer.concat, Take: Tracer.take, Gather: Tracer.gather,
 }  # fmt: skip
 
 

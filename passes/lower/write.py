@@ -102,7 +102,9 @@ class Writer:
     region: int = 0
     ordered: int = 1  # regions from this one on run after all before them
     pass_number: int = 0  # of the loops being written, in their region: later passes run after earlier ones at a point
-    reads: dict[int, list[tuple[int, int, Dim | None]]] = field(default_factory=dict)  # operand -> region, pass, element
+    reads: dict[int, list[tuple[int, int, Dim | None]]] = field(
+        default_factory=dict
+    )  # operand -> region, pass, element
     writes: dict[int, list[tuple[int, int, Dim]]] = field(default_factory=dict)  # result -> region, pass, element
 
     def note_read(self, param: int, at: Dim | None) -> None:
@@ -143,7 +145,12 @@ class Writer:
         return self.remember(("dim", d), len(self.scopes) - 1, lambda s: s.emit(IndexConst(d)))
 
     def loop(
-        self, axis: LoopVar | None, lo: Value, hi: Value, kind: For, body: Callable[[Value, tuple[Value, ...]], Sequence[Value]],
+        self,
+        axis: LoopVar | None,
+        lo: Value,
+        hi: Value,
+        kind: For,
+        body: Callable[[Value, tuple[Value, ...]], Sequence[Value]],
         inits: Sequence[Value] = (),
     ) -> tuple[Value, ...]:
         """A loop; `body` gets its index and the carried values, and gives the next ones."""
@@ -156,7 +163,7 @@ class Writer:
         return made if isinstance(made, tuple) else (made,)
 
     def unravel(self, loops: Sequence[tuple[LoopVar, Dim]], at: Value) -> None:
-        """Make the indices of `loops` (the variable of each, and its extent) known here, from their row-major number."""
+        """Make the indices of `loops` (each a variable and its extent) known here, from their row-major number."""
         for k in range(len(loops) - 1, -1, -1):
             axis, extent = loops[k]
             by = 1 if isinstance(extent, int) and extent == 0 else extent
@@ -320,5 +327,3 @@ class Writer:
 
 def _number(value: int, dtype: DType) -> float | int | bool:
     return float(value) if dtype.kind == "f" else bool(value) if dtype.kind == "b" else value
-
-
