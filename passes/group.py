@@ -21,9 +21,10 @@ from treadle.ir.ops.indexing import Gather, Put, Scatter, Take
 from treadle.ir.ops.reductions import ArgMax, ArgMin, Reduction
 from treadle.ir.ops.scans import Scan
 from treadle.ir.ops.sorting import Sort
+from treadle.ir.ops.sources import RandomBits
 from treadle.ir.ops.padding import Fold
 from treadle.passes.nests.cost import is_dear
-from treadle.passes.nests.index import likely
+from treadle.passes.nests.index import likely, linear_index
 from treadle.passes.nests.nests import REDUCTIONS, _reduces_last
 from treadle.passes.nests.scalars import Memory, Pull
 from treadle.ir.types import INDEX, BufferType
@@ -67,6 +68,7 @@ class Fuser:
         for op in self.fn.ops:
             for v in dict.fromkeys(op.operands):
                 self.users.setdefault(v, []).append(op)
+        self._from_memory: dict[Value, bool] = {}
         self.roots = self._roots()
         self.memory = {v: Memory(Value(BufferType(v.dtype, 1))) for v in (*self.fn.params, *self.roots)}
         self.groups: list[Group] = []
@@ -117,11 +119,22 @@ class Fuser:
 
     def _worth_keeping(self, v: Value, roots: dict[Value, None]) -> bool:
         """Read by several roots, or read many times over, and dearer to compute again than to load."""
+        if not self._reads_memory(v):
+            return False
         readers = self._root_readers(v, roots)
         if len(readers) > 1:
             return is_dear(self.producers, v, 3)
         spread = any(_expands(u) for u in self.users.get(v, ()))
         return spread and is_dear(self.producers, v, 8) and likely(product(v.shape)) > 1
+
+    def _reads_memory(self, v: Value) -> bool:
+        """False for what comes from indices and constants alone: that is never worth storing."""
+        known = self._from_memory.get(v)
+        if known is None:
+            op = self.producers.get(v)
+            known = op is None or any(self._reads_memory(x) for x in op.operands) or isinstance(op.operation, RandomBits)
+            self._from_memory[v] = known
+        return known
 
     def _root_readers(self, v: Value, roots: dict[Value, None]) -> set[Value]:
         """Roots whose computation reads `v` (at most a few are looked for)."""
@@ -231,8 +244,12 @@ class Fuser:
                 return No("another kernel stands between")
         index = tuple(symbol(f"o{k}") for k in range(len(space)))
         if g.kind in ("flat", "contract"):
+            if kind == "flat" and space == g.space:
+                return self._same_point(v, g, reads, index)
+            if kind == "flat" and g.kind == "contract" and product(space) == product(g.space):
+                return self._same_element(v, g, reads, index)
             if kind == "flat":
-                return self._same_point(v, g, reads, index) if space == g.space else No("the shapes differ")
+                return No("the shapes differ")
             if kind == "rows" and g.kind == "flat":
                 return self._to_rows(v, g, reads, index)
             return No(f"a reduction does not join a {g.kind} kernel")
@@ -258,6 +275,15 @@ class Fuser:
     def _same_point(self, v: Value, g: Group, reads: list, point: tuple[Dim, ...]) -> No | None:
         for x, at in reads:
             if self.group_of.get(x) is g and (at is None or at[: len(point)] != point):
+                return No("a value is read at other points than it is computed at")
+        return None
+
+    def _same_element(self, v: Value, g: Group, reads: list, index: tuple[Dim, ...]) -> No | None:
+        """Like `_same_point` for values of other shapes: the same place in row-major order."""
+        ranges = {str(n): d for n, d in zip(index, v.shape, strict=True)}
+        here = linear_index(index, v.shape, ranges)
+        for x, at in reads:
+            if self.group_of.get(x) is g and (at is None or linear_index(at, x.shape, ranges) != here):
                 return No("a value is read at other points than it is computed at")
         return None
 

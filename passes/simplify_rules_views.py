@@ -6,9 +6,9 @@ from treadle.ir.core import Op, Operation, Value
 from treadle.ir.dims import Dim, product
 from treadle.ir.dtypes import DType
 from treadle.ir.ops.arithmetic import Mul
-from treadle.ir.ops.padding import Concat, Pad, SliceUpdate
+from treadle.ir.ops.padding import Concat, Fold, Pad, SliceUpdate
 from treadle.ir.ops.reductions import All, Any, Max, Min, Prod, Sum
-from treadle.ir.ops.views import Expand, Flip, Permute, Reshape, Slice
+from treadle.ir.ops.views import Expand, Flip, Permute, Reshape, Slice, Window
 from treadle.passes.simplify_engine import Result, Simplifier, rule
 
 
@@ -222,3 +222,39 @@ def unexpanded(s: Simplifier, v: Value, drop: list[int]) -> Value | None:
         return None
     narrow = s.emit(Reshape(tuple(n for d, n in enumerate(aligned) if d not in drop)), source)
     return s.emit(Expand(tuple(n for d, n in enumerate(v.shape) if d not in drop)), narrow)
+
+
+# ---- windows that do not overlap ------------------------------------------------------------------------------------
+
+
+def _apart(kernel: tuple[Dim, ...], stride: tuple[int, ...], dilation: tuple[int, ...]) -> bool:
+    return kernel == stride and all(d == 1 for d in dilation)
+
+
+@rule(Window)
+def window_apart(s: Simplifier, op: Op) -> Result:
+    """Windows side by side are a reshape, with the windows' own dims moved behind."""
+    o: Window = op.operation  # type: ignore[assignment]
+    (x,) = op.operands
+    n = len(o.kernel)
+    lead, space = x.shape[: x.rank - n], x.shape[x.rank - n :]
+    counts = op.result.shape[x.rank - n : x.rank]
+    if not _apart(o.kernel, o.stride, o.dilation) or any(c * k != d for c, k, d in zip(counts, o.kernel, space, strict=True)):
+        return None
+    split = s.emit(Reshape((*lead, *(d for pair in zip(counts, o.kernel, strict=True) for d in pair))), x)
+    at = len(lead)
+    return s.emit(Permute((*range(at), *range(at, at + 2 * n, 2), *range(at + 1, at + 2 * n, 2))), split)
+
+
+@rule(Fold)
+def fold_apart(s: Simplifier, op: Op) -> Result:
+    """The transpose of windows side by side adds nothing: it puts them back."""
+    o: Fold = op.operation  # type: ignore[assignment]
+    (x,) = op.operands
+    n = len(o.shape)
+    at = x.rank - 2 * n
+    counts, kernel = x.shape[at : at + n], x.shape[at + n :]
+    if not _apart(kernel, o.stride, o.dilation) or any(c * k != d for c, k, d in zip(counts, kernel, o.shape, strict=True)):
+        return None
+    order = (*range(at), *(d for k in range(n) for d in (at + k, at + n + k)))
+    return s.emit(Reshape(op.result.shape), s.emit(Permute(order), x))

@@ -8,9 +8,10 @@ from treadle.ir.core import Block, Builder, Op, Value
 from treadle.ir.dims import Atom, Dim, product, symbol
 from treadle.ir.loops import LoopContract
 from treadle.ir.ops.contraction import Contract
+from treadle.ir.ops.views import Reshape
 from treadle.ir.scalar import ScalarBuilder
 from treadle.ir.types import INDEX, ScalarType
-from treadle.passes.nests.index import Space, coefficients, simplified
+from treadle.passes.nests.index import Space, coefficients, linear_index, simplified
 from treadle.passes.nests.scalars import Memory, Pull
 
 __all__ = ["lower_contraction"]
@@ -35,7 +36,9 @@ def lower_contraction(b: Builder, region: Block, memory: dict[Value, Memory], me
     if out and out[-1] in lhs and out[-1] not in rhs:  # lanes run along the last letter of the result
         a, c, lhs, rhs = c, a, rhs, lhs
     space = Space({_name(k): d for k, d in extents.items()})
-    a_place, c_place = (_reach(producers, memory, v, tuple(symbol(_name(k)) for k in letters)) for v, letters in ((a, lhs), (c, rhs)))
+    a_place, c_place = (
+        _reach(producers, memory, v, tuple(symbol(_name(k)) for k in letters)) for v, letters in ((a, lhs), (c, rhs))
+    )
     space.refine([i for _, index in (a_place, c_place) for i in index])
     sides = [Side(memory[v], _address(v, index, space)) for v, index in (a_place, c_place)]
     groups = {
@@ -81,7 +84,9 @@ def _parts(space: Space, name: str) -> list[str]:
     return [v for v in space.extents if v == name or (v.startswith(name) and set(v[len(name) :]) <= {"h", "l"})]
 
 
-def _reach(producers: dict[Value, Op], memory: dict[Value, Memory], v: Value, index: tuple[Dim, ...]) -> tuple[Value, tuple[Dim, ...]]:
+def _reach(
+    producers: dict[Value, Op], memory: dict[Value, Memory], v: Value, index: tuple[Dim, ...]
+) -> tuple[Value, tuple[Dim, ...]]:
     """The value in memory behind a chain of views, and its index."""
     while v not in memory:
         op = producers[v]
@@ -129,13 +134,18 @@ def _epilogue(
     p = Pull(producers, dict(memory), ranges, s, dict(at), messages=messages)
     value = s.cast(total, op.result.dtype)
 
+    here = linear_index(index, op.result.shape, ranges)
+
     def ready(where: tuple[Dim, ...]) -> Value | None:
-        return value if where == index else None
+        return value if linear_index(where, op.result.shape, ranges) == here else None
 
     p.stages = {op.result: ready}
+    results = []
     for v in region.yields:
+        place_of = index if v.shape == op.result.shape else Reshape(op.result.shape).index_map(index, v.shape)
         kept = p.memory.pop(v)
-        result = p.value(v, index)
+        results.append((v, place_of, p.value(v, place_of)))
         p.memory[v] = kept
-        p.store(v, index, result)
+    for v, place_of, result in results:
+        p.store(v, place_of, result)
     return s.block((total, at["batch"], at["m"], at["n"]), ())

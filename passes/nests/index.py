@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from treadle.ir import dims
 from treadle.ir.dims import Atom, Dim, Expr, Undecided, symbol
 
-__all__ = ["Space", "coefficients", "likely", "simplified"]
+__all__ = ["Space", "coefficients", "likely", "linear_index", "simplified"]
 
 Ranges = Mapping[str, Dim]
 
@@ -62,7 +62,11 @@ def _divide(x: Dim, y: Dim) -> tuple[Dim, Dim]:
     rest: Dim = 0
     for mono, coef in x.terms if isinstance(x, Expr) else ([((), x)] if x else []):
         term = Expr(((mono, coef),)) if mono else coef
-        exact = dims._divide_exactly(term, y) if isinstance(term, Expr) else (term // y if isinstance(y, int) and term % y == 0 else None)
+        exact = (
+            dims._divide_exactly(term, y)
+            if isinstance(term, Expr)
+            else (term // y if isinstance(y, int) and term % y == 0 else None)
+        )
         if exact is not None:
             quotient = quotient + exact
         elif not mono and isinstance(y, int):
@@ -133,6 +137,14 @@ def _factor(e: Expr, atom: Atom) -> Dim | None:
                 return None
             total = total + (Expr(((tuple(rest), coef),)) if rest else coef)
     return total if total != 0 else None
+
+
+def linear_index(index: Iterable[Dim], shape: Iterable[Dim], ranges: Ranges) -> Dim:
+    """The place of an element in row-major order."""
+    total: Dim = 0
+    for i, d in zip(index, shape, strict=True):
+        total = total * d + i
+    return simplified(total, ranges)
 
 
 def coefficients(e: Dim, loops: Iterable[str]) -> tuple[dict[Atom, Dim], Dim]:
@@ -220,7 +232,9 @@ class Space:
         swap = {name: symbol(high) * size + symbol(low)}
         for k, v in self.value.items():
             if isinstance(v, Expr):
-                self.value[k] = simplified(substitute_dim(v, {s: swap.get(s, symbol(s)) for s in dims.symbols_of(v)}), new)
+                self.value[k] = simplified(
+                    substitute_dim(v, {s: swap.get(s, symbol(s)) for s in dims.symbols_of(v)}), new
+                )
 
     def drop_units(self) -> None:
         """Loops of one iteration become index 0."""

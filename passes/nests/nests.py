@@ -155,7 +155,7 @@ def _symbols(e: Dim) -> tuple[str, ...]:
 
 def _loops(nest: Nest, b: Builder, space: Space, width: int, body: Callable[[Pull], None]) -> Dim:
     """parallel (blocks of) outer loops, vector inner loop."""
-    names = list(space.extents)
+    names = _ordered(list(space.extents), space, width)
     zero = const(b, 0)
     if not names:
         p = nest.pull({})
@@ -179,6 +179,17 @@ def _loops(nest: Nest, b: Builder, space: Space, width: int, body: Callable[[Pul
     return _row_tasks(nest, b, space, outer, rows, n, row)
 
 
+def _ordered(names: list[str], space: Space, width: int) -> list[str]:
+    """Loop order: a last loop too short for lanes changes places with a long one before it."""
+    if (
+        len(names) > 1
+        and likely(space.extents[names[-1]]) < min(4, width)
+        and likely(space.extents[names[-2]]) >= width
+    ):
+        names[-2:] = [names[-1], names[-2]]
+    return names
+
+
 def _blocked(nest: Nest, b: Builder, space: Space, name: str, n: Dim, width: int, body: Callable[[Pull], None]) -> Dim:
     tasks = ceildiv(n, BLOCK)
 
@@ -193,7 +204,9 @@ def _blocked(nest: Nest, b: Builder, space: Space, name: str, n: Dim, width: int
     return tasks
 
 
-def _vector(p: Pull, name: str, lo: Value, hi: Value, width: int, body: Callable[[Pull], None], unroll: int = 1) -> None:
+def _vector(
+    p: Pull, name: str, lo: Value, hi: Value, width: int, body: Callable[[Pull], None], unroll: int = 1
+) -> None:
     iv = Value(INDEX)
     q = p.inner(**{name: iv})
     body(q)
@@ -201,7 +214,13 @@ def _vector(p: Pull, name: str, lo: Value, hi: Value, width: int, body: Callable
 
 
 def _row_tasks(
-    nest: Nest, b: Builder, space: Space, outer: list[str], rows: Dim, row_size: Dim, row: Callable[[ScalarBuilder, Pull], None]
+    nest: Nest,
+    b: Builder,
+    space: Space,
+    outer: list[str],
+    rows: Dim,
+    row_size: Dim,
+    row: Callable[[ScalarBuilder, Pull], None],
 ) -> Dim:
     """Tasks of whole rows, several a task where rows are short."""
     per_task = max(1, ROW_BLOCK // max(1, likely(row_size)))
@@ -238,7 +257,10 @@ def _rows(nest: Nest, b: Builder) -> Dim:
     outer = [f"o{k}" for k in range(len(outer_shape))]
     space = Space({n: d for n, d in zip(outer, outer_shape, strict=True)})
     stages = _stages(nest, outer_shape)
-    size = max((likely(product(op.operands[0].shape)) // max(1, likely(product(outer_shape))) for op in nest.reductions), default=1)
+    size = max(
+        (likely(product(op.operands[0].shape)) // max(1, likely(product(outer_shape))) for op in nest.reductions),
+        default=1,
+    )
 
     def row(s: ScalarBuilder, p: Pull) -> None:
         index = tuple(symbol(n) for n in outer)
@@ -330,7 +352,9 @@ def _keep(nest: Nest, p: Pull, v: Value, index: tuple[Dim, ...], result: Value) 
         p.store(v, index, result)
 
 
-def _row_space(p: Pull, space: Space, names: list[str], outer: tuple[Dim, ...], v: Value, index_of: Callable | None = None) -> None:
+def _row_space(
+    p: Pull, space: Space, names: list[str], outer: tuple[Dim, ...], v: Value, index_of: Callable | None = None
+) -> None:
     """Split and merge the loops of one stage."""
     space.drop_units()
 
@@ -431,7 +455,13 @@ def _accumulate(
         out = r.s.call(combiner, c, element(r, space.index(names))) if last else level(r, k + 1, c)
         n = likely(space.extents[order[k]])
         vector = last and width > 1 and n >= width
-        kind = For("vector" if vector else "serial", width if vector else 1, (4 if n >= 8 * width else 1) if vector else 1, 1, (combiner,))
+        kind = For(
+            "vector" if vector else "serial",
+            width if vector else 1,
+            (4 if n >= 8 * width else 1) if vector else 1,
+            1,
+            (combiner,),
+        )
         return q.s.emit(kind, lo, hi, carried, regions=(r.s.block((iv, c), (out,)),))
 
     return level(p, 0, start)

@@ -13,7 +13,6 @@ from treadle.ir.ops.indexing import Put, Scatter
 from treadle.ir.ops.scans import Scan
 from treadle.ir.scalar import ScalarBuilder
 from treadle.ir.types import INDEX, ScalarType
-from treadle.passes.nests.index import likely
 from treadle.passes.nests.nests import const, loop
 from treadle.passes.nests.scalars import Memory, Pull
 
