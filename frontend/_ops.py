@@ -46,16 +46,27 @@ def _normalised_dims(x: Tensor, normalized_shape: Sequence[int], *parameters: Te
     shape = tuple(normalized_shape)
     n = len(shape)
     if n == 0:
-        raise RuntimeError("Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got normalized_shape = []")
+        raise RuntimeError(
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but "
+            "got normalized_shape = []"
+        )
     for name, p in zip(("weight", "bias"), parameters, strict=False):
         if p is not None and tuple(p.shape) != shape:
-            raise RuntimeError(f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape {list(p.shape)} and normalized_shape = {list(shape)}")
+            raise RuntimeError(
+                f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape {list(p.shape)} "
+                f"and normalized_shape = {list(shape)}"
+            )
     if tuple(x.shape[-n:]) != shape or x.ndim < n:
-        raise RuntimeError(f"Given normalized_shape={list(shape)}, expected input with shape [*, {', '.join(map(str, shape))}], but got input of size{list(x.shape)}")
+        raise RuntimeError(
+            f"Given normalized_shape={list(shape)}, expected input with shape [*, {', '.join(map(str, shape))}], "
+            f"but got input of size{list(x.shape)}"
+        )
     return n
 
 
-def layer_norm(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+def layer_norm(
+    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Tensor:
     """(x - mean) / sqrt(var + eps) over the last dims, scaled and shifted (Ba et al. 2016)."""
     n = _normalised_dims(x, normalized_shape, weight, bias)
     operands = [p for p in (weight, bias) if p is not None]
@@ -89,19 +100,45 @@ def cross_entropy_rows(logits: Tensor, target: Tensor, ignore_index: int, label_
     return record(co.CrossEntropy(int(ignore_index), float(label_smoothing)), logits, target)
 
 
-def conv(x: Tensor, w: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> Tensor:
+def conv(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
     """Cross-correlation of [N, C, *S] with [O, C / groups, *K]."""
     operands = (x, w) if bias is None else (x, w, bias)
     return record(co.Conv(tuple(stride), tuple(padding), tuple(dilation), groups), *operands)
 
 
-def conv_transpose(x: Tensor, w: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int], output_padding: Sequence[int], groups: int, dilation: Sequence[int]) -> Tensor:
+def conv_transpose(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+    dilation: Sequence[int],
+) -> Tensor:
     """The transpose of `conv` in its input: [N, C, *S] with [C, O / groups, *K]."""
     operands = (x, w) if bias is None else (x, w, bias)
-    return record(co.ConvTranspose(tuple(stride), tuple(padding), tuple(output_padding), tuple(dilation), groups), *operands)
+    return record(
+        co.ConvTranspose(tuple(stride), tuple(padding), tuple(output_padding), tuple(dilation), groups), *operands
+    )
 
 
-def _pool_padding(size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], ceil_mode: bool) -> tuple[tuple[int, int], ...]:
+def _pool_padding(
+    size: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> tuple[tuple[int, int], ...]:
     """(low, high) padding of each dim; with ceil_mode the high side grows, but no window starts in it."""
     out = []
     for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True):
@@ -115,17 +152,35 @@ def _pool_padding(size: Sequence[int], kernel: Sequence[int], stride: Sequence[i
     return tuple(out)
 
 
-def max_pool(x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], ceil_mode: bool, return_indices: bool = False) -> Any:
+def max_pool(
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    return_indices: bool = False,
+) -> Any:
     """Maxima of windows of [N, C, *S] (and their flat indices in S); padding never wins."""
     pads = _pool_padding(x.shape[-len(kernel) :], kernel, stride, padding, dilation, ceil_mode)
     values, indices = record(co.MaxPool(tuple(kernel), tuple(stride), pads, tuple(dilation)), x)
     return (values, indices) if return_indices else values
 
 
-def avg_pool(x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], ceil_mode: bool, count_include_pad: bool, divisor_override: int | None) -> Tensor:
+def avg_pool(
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Tensor:
     """Means of windows of [N, C, *S]."""
     pads = _pool_padding(x.shape[-len(kernel) :], kernel, stride, padding, (1,) * len(kernel), ceil_mode)
-    return record(co.AvgPool(tuple(kernel), tuple(stride), pads, tuple(padding), count_include_pad, divisor_override), x)
+    return record(
+        co.AvgPool(tuple(kernel), tuple(stride), pads, tuple(padding), count_include_pad, divisor_override), x
+    )
 
 
 def embedding(weight: Tensor, idx: Tensor) -> Tensor:
@@ -133,7 +188,16 @@ def embedding(weight: Tensor, idx: Tensor) -> Tensor:
     return PUBLIC["_take_rows"](weight, idx)
 
 
-def scaled_dot_product_attention(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, dropout_p: float, is_causal: bool, scale: float | None, enable_gqa: bool = False) -> Tensor:
+def scaled_dot_product_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool = False,
+) -> Tensor:
     """softmax(q k^T * scale + mask) v (Vaswani et al. 2017) over [..., T, D]."""
     if enable_gqa and q.shape[-3] != k.shape[-3]:
         times = q.shape[-3] // k.shape[-3]
@@ -154,7 +218,9 @@ def scaled_dot_product_attention(q: Tensor, k: Tensor, v: Tensor, attn_mask: Ten
         ones = PUBLIC["ones"](q.shape[-2], k.shape[-2], dtype=PUBLIC["bool"]).tril()
         scores = PUBLIC["where"](ones, scores, float("-inf"))
     if attn_mask is not None:
-        scores = PUBLIC["where"](attn_mask, scores, float("-inf")) if attn_mask.dtype.kind == "b" else scores + attn_mask
+        scores = (
+            PUBLIC["where"](attn_mask, scores, float("-inf")) if attn_mask.dtype.kind == "b" else scores + attn_mask
+        )
     return PUBLIC["matmul"](dropout(softmax(scores, -1), dropout_p, True), v)
 
 
@@ -167,14 +233,40 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     return record(co.Dropout(float(p)), x, *next_draw(None))
 
 
-def sgd_update(p: Tensor, grad: Tensor, buf: Tensor | None, lr: Any, momentum: float, dampening: float, weight_decay: float, nesterov: bool, maximize: bool) -> tuple[Tensor, Tensor | None]:
+def sgd_update(
+    p: Tensor,
+    grad: Tensor,
+    buf: Tensor | None,
+    lr: Any,
+    momentum: float,
+    dampening: float,
+    weight_decay: float,
+    nesterov: bool,
+    maximize: bool,
+) -> tuple[Tensor, Tensor | None]:
     """One step of SGD: (new parameter, new momentum buffer)."""
     op = co.SgdUpdate(float(momentum), float(dampening), float(weight_decay), nesterov, maximize, buf is None)
     out = record(op, p, grad, lr) if buf is None else record(op, p, grad, buf, lr)
     return out if isinstance(out, tuple) else (out, None)
 
 
-def adam_update(p: Tensor, grad: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, max_exp_avg_sq: Tensor | None, lr: Any, beta1: float, beta2: float, eps: float, weight_decay: float, bias_correction1: Any, bias_correction2_sqrt: Any, decoupled: bool, amsgrad: bool, maximize: bool) -> tuple[Tensor, ...]:
+def adam_update(
+    p: Tensor,
+    grad: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    max_exp_avg_sq: Tensor | None,
+    lr: Any,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    bias_correction1: Any,
+    bias_correction2_sqrt: Any,
+    decoupled: bool,
+    amsgrad: bool,
+    maximize: bool,
+) -> tuple[Tensor, ...]:
     """One step of Adam or AdamW: (new parameter, new averages ...)."""
     op = co.AdamUpdate(float(beta1), float(beta2), float(eps), float(weight_decay), decoupled, amsgrad, maximize)
     states = (exp_avg, exp_avg_sq) if max_exp_avg_sq is None else (exp_avg, exp_avg_sq, max_exp_avg_sq)

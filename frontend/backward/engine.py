@@ -52,9 +52,13 @@ class _Run:
     retain_graph: bool
     inputs: list[Handle] | None
     pending: dict[int, tuple[Handle, Any]] = field(default_factory=dict)  # id(handle) -> cotangent, to be propagated
-    cuts: dict[int, tuple[Handle, Any]] = field(default_factory=dict)  # id(handle) of a value with hooks -> cotangent so far
+    cuts: dict[int, tuple[Handle, Any]] = field(
+        default_factory=dict
+    )  # id(handle) of a value with hooks -> cotangent so far
     leaves: dict[int, tuple[GradCell, Any]] = field(default_factory=dict)
-    functions: dict[int, dict[int, tuple[GradCell, Any]]] = field(default_factory=dict)  # id(node) -> output -> cotangent
+    functions: dict[int, dict[int, tuple[GradCell, Any]]] = field(
+        default_factory=dict
+    )  # id(node) -> output -> cotangent
     nodes: dict[int, Any] = field(default_factory=dict)
     captured: dict[int, Any] = field(default_factory=dict)  # id(handle) of an input -> cotangent
     segments: dict[int, Segment] = field(default_factory=dict)  # gone through, by order
@@ -173,9 +177,7 @@ class _Run:
         """Record the forward again, so that the derivative can be differentiated too."""
         if segment.plan.cuts:
             raise NotImplementedError("create_graph through hooks of a forward that was already executed")
-        if not segment.leaves:
-            raise RuntimeError(TWICE)
-        outputs = record_call(segment.plan.replay, [], segment.leaves, segment.scalars, segment.sizes, tracked=True)
+        outputs = record_call(segment.plan.replay, [], *segment.inputs(), segment.sizes, tracked=True)
         for k, cot in cots.items():
             _wait(self.pending, outputs[k]._h, cot)
 

@@ -13,7 +13,7 @@ from treadle.ir.ops.identity import StopGradient
 from treadle.ir.types import TensorType
 from treadle.passes.expand_grad import BackwardPlan, backward_function, expand_grad
 from treadle.recorder.seal import Sealed, seal
-from treadle.recorder.segment import SegmentPlan, split_at_cuts
+from treadle.recorder.segment import SegmentPlan, ancestors, split_at_cuts
 from treadle.recorder.trace import Trace
 from treadle.recorder.tree import intern_operation
 
@@ -49,7 +49,8 @@ def compile_step(tr: Trace, live: tuple[int, ...], donated: tuple[int, ...], rea
     if wanted:
         fn, segment, wanted, cuts = _with_residuals(tr, sealed, live, wanted)
     types = tuple(v.tensor for v in fn.returns)
-    executable = make_executable(fn, sealed.leaves, frozenset(donated), reason)
+    spare = frozenset(donated).difference(segment.reads if segment is not None else ())  # a backward may read a leaf
+    executable = make_executable(fn, sealed.leaves, spare, reason)
     return Step(executable, fn, types, segment, wanted, cuts)
 
 
@@ -63,7 +64,7 @@ def _with_residuals(
     ends = tuple(sealed.values[i] for i in (*live, *marked))
     fn = expand_grad(replace(sealed.function, body=Block(traced.params, traced.ops, ends)))
     current = dict(zip((*live, *marked), fn.returns, strict=True))  # what a graph.grad gave is another value now
-    needed = _ancestors(fn, [current[i] for i in wanted])
+    needed = ancestors(fn, [current[i] for i in wanted])
     cuts = tuple(i for i in marked if current[i] in needed)
     hooked = tuple(i for i in cuts if tr.handles[i].leaf is None)  # backward goes on behind them
     wanted = tuple(dict.fromkeys((*wanted, *hooked)))
@@ -121,14 +122,6 @@ def _rejoin(fn: Function, forward: Function, cuts: list[Value]) -> tuple[Op, ...
             raise AssertionError("a cut does not come back to its place")
         pending = left
     return tuple(ops)
-
-
-def _ancestors(fn: Function, values: Sequence[Value]) -> set[Value]:
-    found = set(values)
-    for op in reversed(fn.ops):
-        if any(r in found for r in op.results):
-            found.update(op.operands)
-    return found
 
 
 def run_step(step: Step, buffers: list[Any], scalars: list[float | int], bindings: dict[str, int]) -> list[Any]:

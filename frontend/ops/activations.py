@@ -46,7 +46,10 @@ PUBLIC["special.softmax"], PUBLIC["special.log_softmax"] = softmax, log_softmax
 def _take_rows(weight: Tensor, idx: Any) -> Tensor:
     """Rows of a matrix; the kernel refuses indices out of range."""
     if idx.dtype not in (dtypes.int64, dtypes.int32):
-        raise RuntimeError(f"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got {idx.dtype!r} instead (while checking arguments for embedding)")
+        raise RuntimeError(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but "
+            f"got {idx.dtype!r} instead (while checking arguments for embedding)"
+        )
     return record(Take(0), weight, cast(idx, dtypes.int64))
 
 

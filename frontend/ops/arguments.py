@@ -42,6 +42,8 @@ def sizes(args: tuple, name: str = "size") -> tuple[int, ...]:
     out = []
     for d in args:
         if isinstance(d, bool) or not (isinstance(d, int) or hasattr(d, "__index__")):
-            raise TypeError(f"{name}(): argument 'size' must be tuple of ints, but found element of type {type(d).__name__}")
+            raise TypeError(
+                f"{name}(): argument 'size' must be tuple of ints, but found element of type {type(d).__name__}"
+            )
         out.append(int(d))
     return tuple(out)

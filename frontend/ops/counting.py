@@ -75,7 +75,11 @@ def _wrap(a: np.ndarray, dtype: Any = None) -> Tensor:
 
 @public(out=False)
 def unique(
-    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
 ) -> Any:
     """The different elements (or slices along `dim`) in order; with where each input is among them, and how often."""
     a = input.detach().numpy()
@@ -98,10 +102,14 @@ def unique_consecutive(
     inverse = np.cumsum(new) - 1
     counts = np.bincount(inverse, minlength=int(new.sum()))
     found = np.moveaxis(lines[new], 0, d) if dim is not None else lines[new]
-    return _chosen(found, inverse.reshape(a.shape) if dim is None else inverse, counts, return_inverse, return_counts, input.dtype)
+    return _chosen(
+        found, inverse.reshape(a.shape) if dim is None else inverse, counts, return_inverse, return_counts, input.dtype
+    )
 
 
-def _chosen(found: np.ndarray, inverse: np.ndarray, counts: np.ndarray, with_inverse: bool, with_counts: bool, dtype: Any) -> Any:
+def _chosen(
+    found: np.ndarray, inverse: np.ndarray, counts: np.ndarray, with_inverse: bool, with_counts: bool, dtype: Any
+) -> Any:
     out = [_wrap(found, dtype)]
     if with_inverse:
         out.append(_wrap(inverse, dtypes.int64))
@@ -130,7 +138,9 @@ def searchsorted(
     if side not in (None, "left", "right"):
         raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
     if side == "left" and right:
-        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True")
+        raise RuntimeError(
+            "torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True"
+        )
     need_tensor("searchsorted", sorted_sequence, "sorted_sequence")
     values = input if isinstance(input, Tensor) else PUBLIC["tensor"](number(input), dtype=sorted_sequence.dtype)
     sequence = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
@@ -169,7 +179,9 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 # ---- quantiles --------------------------------------------------------------------------------------------------------
 
 
-def _quantile(name: str, input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, skip_nan: bool) -> Tensor:
+def _quantile(
+    name: str, input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, skip_nan: bool
+) -> Tensor:
     if not isinstance(q, Tensor):
         if not 0 <= q <= 1:
             raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q}")
@@ -215,7 +227,9 @@ def _between(ordered: Tensor, rank: Tensor, interpolation: str) -> Tensor:
 
 
 @public()
-def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
+def quantile(
+    input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
     """The q-th quantiles along `dim`; NaN where a line has one."""
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 

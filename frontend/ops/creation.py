@@ -10,8 +10,8 @@ import numpy as np
 
 from treadle.ir import dtypes
 from treadle.ir.dtypes import DType
-from treadle.ir.ops.sources import Iota
 from treadle.ir.ops.fill import Fill
+from treadle.ir.ops.sources import Iota
 from treadle.ops.arguments import sizes
 from treadle.ops.elementwise import cast, number
 from treadle.ops.registration import PUBLIC, public
@@ -113,7 +113,9 @@ def _make(a: np.ndarray, dtype: DType | None, copy: bool) -> Tensor:
 
 
 @public(method=False, out=False)
-def tensor(data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+def tensor(
+    data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
+) -> Tensor:
     """A new tensor with a copy of `data` (numbers, nested sequences, arrays). Floats take the default dtype."""
     as_device(device)
     if isinstance(data, Tensor):
@@ -150,7 +152,16 @@ def scalar_tensor(s: Any, *, dtype: DType | None = None, device: Any = None, req
 
 
 def _constant(name: str, value: float) -> Any:
-    def f(*size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, layout: Any = None, pin_memory: bool = False, memory_format: Any = None, **kw: Any) -> Tensor:
+    def f(
+        *size: Any,
+        dtype: DType | None = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        layout: Any = None,
+        pin_memory: bool = False,
+        memory_format: Any = None,
+        **kw: Any,
+    ) -> Tensor:
         shape = _shape(size, kw)
         return _fill(shape, value, dtype or default_dtype(), device, requires_grad)
 
@@ -171,17 +182,41 @@ def _scalar_dtype(value: Any) -> DType:
 
 
 @public(method=False)
-def full(size: Any, fill_value: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, layout: Any = None, pin_memory: bool = False) -> Tensor:
+def full(
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:
     """A tensor of the given size, every element `fill_value`."""
     value = fill_value.item() if isinstance(fill_value, Tensor) else number(fill_value)
     if value is None:
         raise TypeError(f"full(): argument 'fill_value' must be Number, not {type(fill_value).__name__}")
     plain = value.value if type(value) is RuntimeScalar else value
-    return _fill(sizes((size,) if isinstance(size, Sequence) else (size,)), value, dtype or _scalar_dtype(plain), device, requires_grad)
+    return _fill(
+        sizes((size,) if isinstance(size, Sequence) else (size,)),
+        value,
+        dtype or _scalar_dtype(plain),
+        device,
+        requires_grad,
+    )
 
 
 def _like(name: str, value: float) -> Any:
-    def f(input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, memory_format: Any = None, layout: Any = None, pin_memory: bool = False) -> Tensor:
+    def f(
+        input: Tensor,
+        *,
+        dtype: DType | None = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        memory_format: Any = None,
+        layout: Any = None,
+        pin_memory: bool = False,
+    ) -> Tensor:
         return _fill(tuple(input.shape), value, dtype or input.dtype, device, requires_grad)
 
     f.__name__ = f.__qualname__ = name
@@ -193,19 +228,47 @@ zeros_like, ones_like, empty_like = _like("zeros_like", 0.0), _like("ones_like",
 
 
 @public(method=False, out=False)
-def full_like(input: Tensor, fill_value: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, memory_format: Any = None, layout: Any = None, pin_memory: bool = False) -> Tensor:
+def full_like(
+    input: Tensor,
+    fill_value: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
+    layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:
     """full with the shape and dtype of `input`."""
     return full(tuple(input.shape), fill_value, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad)
 
 
 @tensor_method
-def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **kw: Any) -> Tensor:
+def new_full(
+    self: Tensor,
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **kw: Any,
+) -> Tensor:
     """full with the dtype of this tensor."""
     return full(size, fill_value, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad)
 
 
 def _new(name: str, value: float) -> None:
-    def f(self: Tensor, *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, layout: Any = None, pin_memory: bool = False, **kw: Any) -> Tensor:
+    def f(
+        self: Tensor,
+        *size: Any,
+        dtype: DType | None = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        layout: Any = None,
+        pin_memory: bool = False,
+        **kw: Any,
+    ) -> Tensor:
         return _fill(_shape(size, kw), value, dtype or self.dtype, device, requires_grad)
 
     f.__name__ = name
@@ -218,7 +281,9 @@ for _name, _value in (("new_zeros", 0.0), ("new_ones", 1.0), ("new_empty", 0.0))
 
 
 @tensor_method
-def new_tensor(self: Tensor, data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def new_tensor(
+    self: Tensor, data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """tensor(data) with the dtype of this tensor."""
     return tensor(data, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad)
 
@@ -227,7 +292,17 @@ PUBLIC["empty_strided"] = lambda size, stride, **kw: empty(size, **kw)
 
 
 @public(method=False)
-def arange(*args: Any, start: Any = None, end: Any = None, step: Any = None, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, layout: Any = None, pin_memory: bool = False) -> Tensor:
+def arange(
+    *args: Any,
+    start: Any = None,
+    end: Any = None,
+    step: Any = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:
     """start, start + step, ... below end (int64 where all are ints)."""
     given = list(args)
     if len(given) == 1 and end is None:
@@ -238,6 +313,8 @@ def arange(*args: Any, start: Any = None, end: Any = None, step: Any = None, dty
     start, end, step = (x.item() if isinstance(x, Tensor) else number(x) for x in (start, end, step))
     if not all(math.isfinite(x) for x in (start, end)):
         raise RuntimeError(f"unsupported range: {start} -> {end}")
+    if dtype is not None and dtype.is_integral:
+        start, end, step = int(start), int(end), int(step)
     if step == 0:
         raise RuntimeError("step must be nonzero")
     if (end - start) * step < 0:
@@ -275,7 +352,17 @@ def _ends(name: str, start: Any, end: Any, steps: Any) -> tuple[Any, Any, int]:
 
 
 @public(method=False)
-def linspace(start: Any, end: Any, steps: int, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, layout: Any = None, pin_memory: bool = False) -> Tensor:
+def linspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:
     """`steps` numbers from start to end, both included."""
     as_device(device)
     start, end, steps = _ends("linspace", start, end, steps)
@@ -290,7 +377,16 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: DType | None = None, de
 
 
 @public(method=False)
-def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def logspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """base ** linspace(start, end, steps)."""
     start, end, steps = _ends("logspace", start, end, steps)
     out = cast(base ** linspace(start, end, steps, dtype=dtypes.float64), dtype or default_dtype())
@@ -298,7 +394,16 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: DTy
 
 
 @public(method=False)
-def eye(n: int, m: int | None = None, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, layout: Any = None, pin_memory: bool = False) -> Tensor:
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:
     """The identity matrix, n x m."""
     as_device(device)
     if n < 0 or (m is not None and m < 0):

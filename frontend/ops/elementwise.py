@@ -21,7 +21,7 @@ from treadle.recorder.tree import intern_operation
 from treadle.storage import check_writable
 from treadle.tensor import Tensor
 
-__all__ = ["as_operand", "cast", "number", "where"]
+__all__ = ["MUL", "as_operand", "cast", "number", "where"]
 
 
 def number(value: Any) -> Any:
@@ -123,7 +123,9 @@ PUBLIC["special.expit"] = PUBLIC["sigmoid"]
 PUBLIC["special.gammaln"] = PUBLIC["lgamma"]
 logical_not = _unary("logical_not", lo.LogicalNot())
 bitwise_not = _unary("bitwise_not", lo.BitwiseNot())
-_isnan, _isinf, _isfinite = (_unary(n, c(), inplace=False) for n, c in (("isnan", lo.Isnan), ("isinf", lo.Isinf), ("isfinite", lo.Isfinite)))
+_isnan, _isinf, _isfinite = (
+    _unary(n, c(), inplace=False) for n, c in (("isnan", lo.Isnan), ("isinf", lo.Isinf), ("isfinite", lo.Isfinite))
+)
 
 
 def _float_test(name: str, f: Callable, of_integers: bool) -> Callable:
@@ -175,7 +177,7 @@ def positive(input: Tensor) -> Tensor:
 
 # ---- binary -----------------------------------------------------------------------------------------------------------
 
-_ADD, _SUB, _MUL, _DIV = map(intern_operation, (ar.Add(), ar.Sub(), ar.Mul(), ar.Div()))
+_ADD, _SUB, MUL, _DIV = map(intern_operation, (ar.Add(), ar.Sub(), ar.Mul(), ar.Div()))
 _FLOORDIV, _TRUNCDIV = intern_operation(ar.FloorDiv()), intern_operation(ar.TruncDiv())
 
 
@@ -224,7 +226,7 @@ def _binary(
     return public(inplace=inplace, aliases=aliases)(f)
 
 
-for _dunder, _op in (("add", _ADD), ("mul", _MUL), ("truediv", _DIV)):
+for _dunder, _op in (("add", _ADD), ("mul", MUL), ("truediv", _DIV)):
     setattr(Tensor, f"__{_dunder}__", _operator(_op))
     setattr(Tensor, f"__r{_dunder}__", _operator(_op, True))
 
@@ -233,7 +235,8 @@ def _check_sub(a: Any, b: Any) -> None:
     for x in (a, b):
         if (isinstance(x, Tensor) and x.dtype is dtypes.bool_) or isinstance(x, bool):
             raise RuntimeError(
-                "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, "
+                "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a "
+                "mask, "
                 "use the `~` or `logical_not()` operator instead."
             )
 
@@ -242,7 +245,11 @@ _sub, _rsub = _operator(_SUB), _operator(_SUB, True)
 
 
 def _sub_operator(self: Tensor, other: Any) -> Any:
-    if self._h.type.dtype is dtypes.bool_ or other.__class__ is bool or (isinstance(other, Tensor) and other.dtype is dtypes.bool_):
+    if (
+        self._h.type.dtype is dtypes.bool_
+        or other.__class__ is bool
+        or (isinstance(other, Tensor) and other.dtype is dtypes.bool_)
+    ):
         _check_sub(self, other)
     return _sub(self, other)
 
@@ -260,10 +267,14 @@ def _scaled(name: str, other: Any, alpha: Any, like: Any) -> Any:
         alpha = alpha.item()
     if type(alpha) is not RuntimeScalar and alpha == 1:
         return other
-    if isinstance(alpha, float) and not like.dtype.is_floating and not (isinstance(other, Tensor) and other.dtype.is_floating):
+    if (
+        isinstance(alpha, float)
+        and not like.dtype.is_floating
+        and not (isinstance(other, Tensor) and other.dtype.is_floating)
+    ):
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
     if isinstance(other, Tensor):
-        return record(_MUL, other, number(alpha))
+        return record(MUL, other, number(alpha))
     scale = alpha.value if type(alpha) is RuntimeScalar else alpha
     return RuntimeScalar(other * scale) if type(alpha) is RuntimeScalar else other * scale
 
@@ -311,7 +322,9 @@ def div(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tenso
         op = _FLOORDIV if rounding_mode == "floor" else _TRUNCDIV
         _check_zero(input, other)
     else:
-        raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
+        raise RuntimeError(
+            f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
+        )
     return record(op, as_operand("div", input, 1), as_operand("div", other))
 
 
@@ -370,7 +383,10 @@ _POW = intern_operation(ar.Pow())
 def pow(input: Any, exponent: Any) -> Tensor:
     """input ** exponent. Raises RuntimeError for integers to a negative constant power."""
     if not isinstance(input, Tensor) and not isinstance(exponent, Tensor):
-        raise TypeError(f"pow() received an invalid combination of arguments - got ({type(input).__name__}, {type(exponent).__name__})")
+        raise TypeError(
+            f"pow() received an invalid combination of arguments - got ({type(input).__name__}, "
+            f"{type(exponent).__name__})"
+        )
     e = as_operand("pow", exponent)
     if type(e) is int and e < 0 and isinstance(input, Tensor) and not input.dtype.is_floating:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
@@ -402,7 +418,14 @@ nextafter = _binary("nextafter", lo.Nextafter(), numbers="none")
 _COMPARE = {
     "eq": lo.Eq(), "ne": lo.Ne(), "lt": lo.Lt(), "le": lo.Le(), "gt": lo.Gt(), "ge": lo.Ge(),
 }  # fmt: skip
-_LONG = {"ne": ("not_equal",), "lt": ("less",), "le": ("less_equal",), "gt": ("greater",), "ge": ("greater_equal",), "eq": ()}
+_LONG = {
+    "ne": ("not_equal",),
+    "lt": ("less",),
+    "le": ("less_equal",),
+    "gt": ("greater",),
+    "ge": ("greater_equal",),
+    "eq": (),
+}
 for _name, _op in _COMPARE.items():
     globals()[_name] = _binary(_name, _op, aliases=_LONG[_name], numbers="second")
     setattr(Tensor, f"__{_name}__", _operator(intern_operation(_op)))
@@ -451,7 +474,9 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     if condition.dtype is dtypes.uint8:
         condition = condition.bool()
     if condition.dtype is not dtypes.bool_:
-        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {type_name(condition.dtype)}")
+        raise RuntimeError(
+            f"where expected condition to be a boolean tensor, but got a tensor with dtype {type_name(condition.dtype)}"
+        )
     return record(_SELECT, condition, as_operand("where", input), as_operand("where", other, 3))
 
 
@@ -487,50 +512,6 @@ def clamp_min(input: Tensor, min: Any) -> Tensor:
 def clamp_max(input: Tensor, max: Any) -> Tensor:
     """min(input, max)."""
     return clamp(input, max=max)
-
-
-@public(inplace=True)
-def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
-    """input + value * tensor1 * tensor2."""
-    product = tensor1 * tensor2
-    return input + (product if type(value) is not RuntimeScalar and value == 1 else record(_MUL, product, number(value)))
-
-
-@public(inplace=True)
-def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
-    """input + value * tensor1 / tensor2. Raises RuntimeError for integers."""
-    if not tensor1.dtype.is_floating and not tensor2.dtype.is_floating:
-        raise RuntimeError("Integer division with addcdiv is no longer supported, and in a future release addcdiv will perform a true division of tensor1 and tensor2.")
-    scaled = tensor1 if type(value) is not RuntimeScalar and value == 1 else record(_MUL, tensor1, number(value))
-    return input + scaled / tensor2
-
-
-@public(inplace=True)
-def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
-    """input + weight * (end - input), from the nearer end."""
-    if input.dtype is not end.dtype:
-        raise RuntimeError(f"expected dtype {input.dtype!r} for `end` but got dtype {end.dtype!r}")
-    if isinstance(weight, Tensor):
-        if weight.dtype is not input.dtype:
-            raise RuntimeError(f"expected dtype {input.dtype!r} for `weight` but got dtype {weight.dtype!r}")
-        difference = end - input
-        return where(weight.abs() < 0.5, input + weight * difference, end - difference * (1 - weight))
-    w = weight.value if type(weight) is RuntimeScalar else weight
-    if -0.5 < w < 0.5:
-        return input + record(_MUL, end - input, number(weight))
-    return end - record(_MUL, end - input, RuntimeScalar(1 - w) if type(weight) is RuntimeScalar else 1 - w)
-
-
-@public(inplace=True)
-def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
-    """NaN and infinities replaced by numbers (0 and the extremes of the dtype by default)."""
-    if not input.dtype.is_floating:
-        return input.clone()
-    limits = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": float(np.finfo("f4").max), "float64": float(np.finfo("f8").max)}
-    top = limits[input.dtype.name]
-    out = where(input.isnan(), 0.0 if nan is None else float(nan), input)
-    out = where(input == float("inf"), top if posinf is None else float(posinf), out)
-    return where(input == float("-inf"), -top if neginf is None else float(neginf), out)
 
 
 # ---- casts ------------------------------------------------------------------------------------------------------------

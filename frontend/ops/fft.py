@@ -29,14 +29,18 @@ def ifftshift(input: Tensor, dim: Any = None) -> Tensor:
     return roll(input, [(input.shape[d] + 1) // 2 for d in dims], dims) if dims else input.clone()
 
 
-def fftfreq(n: int, d: float = 1.0, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def fftfreq(
+    n: int, d: float = 1.0, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """Frequencies of the n bins of a transform of samples at distance d."""
     k = PUBLIC["arange"](n)
     out = PUBLIC["where"](k < (n + 1) // 2, k, k - n).to(dtype or default_dtype()) / (n * d)
     return out.requires_grad_() if requires_grad else out
 
 
-def rfftfreq(n: int, d: float = 1.0, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def rfftfreq(
+    n: int, d: float = 1.0, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """Frequencies of the bins of a transform of n real samples at distance d."""
     out = PUBLIC["arange"](n // 2 + 1).to(dtype or default_dtype()) / (n * d)
     return out.requires_grad_() if requires_grad else out

@@ -12,7 +12,7 @@ from treadle.ir import dtypes
 from treadle.ir.ops import indexing as ix
 from treadle.ops.arguments import axis
 from treadle.ops.elementwise import cast, need_tensor, number, where
-from treadle.ops.indexing import Parsed, put_advanced, getitem
+from treadle.ops.indexing import Parsed, getitem, put_advanced
 from treadle.ops.registration import PUBLIC, public, type_name
 from treadle.ops.views import cat, slice_view
 from treadle.recorder.trace import record
@@ -40,7 +40,10 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
         return record(ix.Gather(0), input.reshape(-1), index.reshape(-1)).reshape(index.shape)
     for k in range(input.ndim):
         if k != d and index.shape[k] > input.shape[k]:
-            raise RuntimeError(f"Size does not match at dimension {k} expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from dimension {d}")
+            raise RuntimeError(
+                f"Size does not match at dimension {k} expected index {list(index.shape)} to be no larger than "
+                f"self {list(input.shape)} apart from dimension {d}"
+            )
     return record(ix.Gather(d), _cropped(input, index, d), index)
 
 
@@ -68,7 +71,10 @@ def _scatter(name: str, input: Tensor, dim: int, index: Tensor, src: Any, mode: 
         raise RuntimeError("Index tensor must have the same number of dimensions as self tensor")
     for k in range(input.ndim):
         if (k != d and index.shape[k] > input.shape[k]) or index.shape[k] > src.shape[k]:
-            raise RuntimeError(f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from dimension {d} and to be no larger size than src {list(src.shape)}")
+            raise RuntimeError(
+                f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from "
+                f"dimension {d} and to be no larger size than src {list(src.shape)}"
+            )
     limits = tuple(index.shape)
     if tuple(src.shape) != limits:
         src = slice_view(src, (0,) * src.ndim, limits, (1,) * src.ndim)
@@ -76,11 +82,15 @@ def _scatter(name: str, input: Tensor, dim: int, index: Tensor, src: Any, mode: 
 
 
 @public(inplace=True)
-def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
+def scatter(
+    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
+) -> Tensor:
     """A copy of input with src written at `index` along `dim` (or added, multiplied by `reduce`)."""
     if reduce is not None and reduce not in ("add", "multiply"):
         raise RuntimeError("reduce argument must be either add or multiply.")
-    return _scatter("scatter", input, dim, index, value if src is None else src, "set" if reduce is None else _MODES[reduce])
+    return _scatter(
+        "scatter", input, dim, index, value if src is None else src, "set" if reduce is None else _MODES[reduce]
+    )
 
 
 @public(inplace=True)
@@ -90,7 +100,9 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
 
 @public(inplace=True)
-def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
+def scatter_reduce(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
     """src reduced ("sum", "prod", "mean", "amax", "amin") into input at `index` along `dim`."""
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
         raise RuntimeError("reduce argument must be either sum, prod, mean, amax or amin.")
@@ -108,7 +120,14 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
         return _scatter("scatter_reduce", base, dim, index, src, _MODES[reduce])
     total = _scatter("scatter_reduce", base, dim, index, src, "add")
     ones = src.new_ones(index.shape)
-    count = _scatter("scatter_reduce", input.new_ones(input.shape) if include_self else input.new_zeros(input.shape), dim, index, ones, "add")
+    count = _scatter(
+        "scatter_reduce",
+        input.new_ones(input.shape) if include_self else input.new_zeros(input.shape),
+        dim,
+        index,
+        ones,
+        "add",
+    )
     count = count.clamp(min=1)
     return total / count if input.dtype.is_floating else PUBLIC["div"](total, count, rounding_mode="floor")
 
@@ -129,16 +148,25 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 
 def _index_form(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor, mode: str) -> Tensor:
     if index.ndim > 1:
-        raise IndexError(f"{name}(): Index is supposed to be a vector, but got dim: {index.ndim} with type: {type_name(index.dtype)} and size: {list(index.shape)}")
+        raise IndexError(
+            f"{name}(): Index is supposed to be a vector, but got dim: {index.ndim} with type: "
+            f"{type_name(index.dtype)} and size: {list(index.shape)}"
+        )
     if source.dtype is not input.dtype:
-        raise RuntimeError(f"{name}(): self and source expected to have the same dtype, but got (self) {type_name(input.dtype)} and (source) {type_name(source.dtype)}")
+        raise RuntimeError(
+            f"{name}(): self and source expected to have the same dtype, but got (self) {type_name(input.dtype)} "
+            f"and (source) {type_name(source.dtype)}"
+        )
     index = _check_index(name, index).reshape(-1)
     d = axis(dim, input.ndim)
     if not input.ndim:
         return record(ix.Put(0, mode), input.reshape(1), index, source.reshape(-1)).reshape(())
     wanted = (*input.shape[:d], index.shape[0], *input.shape[d + 1 :])
     if tuple(source.shape) != tuple(wanted):
-        raise RuntimeError(f"{name}(): Number of indices ({index.shape[0]}) should be equal to source.size(dim) and shapes must match otherwise: source {list(source.shape)}, self {list(input.shape)}, dim {d}")
+        raise RuntimeError(
+            f"{name}(): Number of indices ({index.shape[0]}) should be equal to source.size(dim) and shapes must "
+            f"match otherwise: source {list(source.shape)}, self {list(input.shape)}, dim {d}"
+        )
     return record(ix.Put(d, mode), input, index, source)
 
 
@@ -160,7 +188,9 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     d = axis(dim, input.ndim)
     value = value if isinstance(value, Tensor) else input.new_full((), value)
     if value.ndim:
-        raise RuntimeError(f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
+        raise RuntimeError(
+            f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s)."
+        )
     shape = (*input.shape[:d], index.numel(), *input.shape[d + 1 :]) if input.ndim else (index.numel(),)
     return _index_form("index_fill", input, dim, index, cast(value, input.dtype).expand(shape), "set")
 
@@ -169,7 +199,10 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 def index_put(input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of input with values put (or added, if accumulate) at the places that `input[indices]` shows."""
     if values.dtype is not input.dtype:
-        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {type_name(input.dtype)} for the destination and {type_name(values.dtype)} for the source.")
+        raise RuntimeError(
+            f"Index put requires the source and destination dtypes match, got {type_name(input.dtype)} for the "
+            f"destination and {type_name(values.dtype)} for the source."
+        )
     out = input.clone()
     p = Parsed(out, tuple(slice(None) if i is None else i for i in indices))
     put_advanced(p, values, "add" if accumulate else "set")
@@ -183,7 +216,10 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
         raise RuntimeError(f"masked_fill only supports boolean masks, but got mask with dtype {type_name(mask.dtype)}")
     if isinstance(value, Tensor):
         if value.ndim:
-            raise RuntimeError(f"masked_fill only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
+            raise RuntimeError(
+                f"masked_fill only supports a 0-dimensional value tensor, but got tensor with {value.ndim} "
+                "dimension(s)."
+            )
         value = cast(value, input.dtype)
     else:
         value = number(value)
@@ -206,7 +242,9 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """The elements of source, in order, where mask is true."""
     if mask.dtype is not dtypes.bool_:
-        raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {type_name(mask.dtype)}")
+        raise RuntimeError(
+            f"masked_scatter_ only supports boolean masks, but got mask with dtype {type_name(mask.dtype)}"
+        )
     if source.dtype is not input.dtype:
         raise RuntimeError(
             f"masked_scatter: expected self and source to have same dtypes but got {type_name(input.dtype)} and "
@@ -232,9 +270,15 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     if dim is None:
         return gather(input.reshape(-1), 0, _from_start(indices.reshape(-1), math.prod(input.shape)))
     if input.ndim != indices.ndim:
-        raise RuntimeError(f"torch.take_along_dim(): input and indices should have the same number of dimensions, but got {input.ndim} dimensions for input, and {indices.ndim} dimensions for indices")
+        raise RuntimeError(
+            "torch.take_along_dim(): input and indices should have the same number of dimensions, but got "
+            f"{input.ndim} dimensions for input, and {indices.ndim} dimensions for indices"
+        )
     d = axis(dim, input.ndim)
-    shape = PUBLIC["broadcast_shapes"]([1 if k == d else n for k, n in enumerate(input.shape)], [1 if k == d else n for k, n in enumerate(indices.shape)])
+    shape = PUBLIC["broadcast_shapes"](
+        [1 if k == d else n for k, n in enumerate(input.shape)],
+        [1 if k == d else n for k, n in enumerate(indices.shape)],
+    )
     a = input.expand([input.shape[d] if k == d else n for k, n in enumerate(shape)])
     i = indices.expand([indices.shape[d] if k == d else n for k, n in enumerate(shape)])
     return gather(a, d, _from_start(i, input.shape[d] if input.ndim else 1))

@@ -10,12 +10,13 @@ import numpy as np
 
 from treadle.ir import dtypes
 from treadle.ir.ops import indexing as ix
+from treadle.ir.ops import views as vw
 from treadle.ops.elementwise import cast, number, where
 from treadle.ops.registration import PUBLIC, assign
 from treadle.ops.views import expand, movedim, slice_view
 from treadle.recorder.trace import record
-from treadle.storage import check_writable, view as view_of
-from treadle.ir.ops import views as vw
+from treadle.storage import check_writable
+from treadle.storage import view as view_of
 from treadle.tensor import Tensor
 
 __all__ = ["Parsed", "getitem", "put_advanced", "setitem"]
@@ -60,7 +61,10 @@ def _entry(k: Any) -> Any:
         return PUBLIC["tensor"](a)
     if hasattr(k, "__index__"):
         return int(k.__index__())
-    raise IndexError(f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got {type(k).__name__})")
+    raise IndexError(
+        "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "
+        f"{type(k).__name__})"
+    )
 
 
 def _dims_used(k: Any) -> int:
@@ -118,7 +122,10 @@ class Parsed:
         if k.dtype in (dtypes.bool_, dtypes.uint8):
             for j in range(k.ndim):
                 if k.shape[j] != shape[d + j]:
-                    raise IndexError(f"The shape of the mask {list(k.shape)} at index {j} does not match the shape of the indexed tensor {list(shape)} at index {d + j}")
+                    raise IndexError(
+                        f"The shape of the mask {list(k.shape)} at index {j} does not match the shape of the "
+                        f"indexed tensor {list(shape)} at index {d + j}"
+                    )
             if not k.ndim:  # True adds a dimension of size 1, False of size 0
                 out.append(1)
                 self.tensors.append(PUBLIC["zeros"](int(bool(k)), dtype=dtypes.int64))
@@ -148,7 +155,9 @@ def _flat_index(p: Parsed) -> tuple[Tensor, Tensor, list[int], int]:
         tensors = PUBLIC["broadcast_tensors"](tensors)
     except RuntimeError:
         shapes = ", ".join(str(list(k.shape)) for k in tensors)  # type: ignore[union-attr]
-        raise IndexError(f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}") from None
+        raise IndexError(
+            f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
+        ) from None
     together = dims == list(range(dims[0], dims[-1] + 1))
     at = dims[0] if together else 0
     front = data if dims == list(range(len(dims))) else movedim(data, dims, list(range(len(dims))))
@@ -200,7 +209,10 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
 def _masked(t: Tensor, mask: Tensor, value: Any) -> Tensor:
     for j in range(mask.ndim):
         if j >= t.ndim or mask.shape[j] != t.shape[j]:
-            raise IndexError(f"The shape of the mask {list(mask.shape)} at index {j} does not match the shape of the indexed tensor {list(t.shape)} at index {j}")
+            raise IndexError(
+                f"The shape of the mask {list(mask.shape)} at index {j} does not match the shape of the indexed "
+                f"tensor {list(t.shape)} at index {j}"
+            )
     if isinstance(value, Tensor):
         value = cast(value, t.dtype)
     elif isinstance(value, float) and not t.dtype.is_floating:
@@ -236,7 +248,10 @@ def put_advanced(p: Parsed, value: Any, mode: str) -> None:
     try:
         value = expand(value, result_shape)
     except RuntimeError:
-        raise RuntimeError(f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to indexing result of shape {list(result_shape)}") from None
+        raise RuntimeError(
+            f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to indexing result of "
+            f"shape {list(result_shape)}"
+        ) from None
     if at:
         value = movedim(value, list(range(at, at + k)), list(range(k)))
     new = record(ix.Put(0, mode), data, flat, value)

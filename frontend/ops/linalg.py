@@ -47,14 +47,18 @@ def _floating(name: str, x: Tensor, dtype: DType | None) -> Tensor:
 
 
 @linalg()
-def vector_norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+def vector_norm(
+    x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
     """(sum |x|^ord)^(1/ord) over `dim`, of the flattened tensor by default."""
     t = _floating("linalg.vector_norm", x, dtype)
     p = float(ord)
     if math.prod(t.shape) == 0 and (p < 0 or p == math.inf):
         lines = t.shape if dim is None else [t.shape[d] for d in ([dim] if isinstance(dim, int) else dim)]
         if 0 in lines:
-            raise RuntimeError(f"linalg.vector_norm cannot compute the {ord} norm on an empty dimension: it has no identity")
+            raise RuntimeError(
+                f"linalg.vector_norm cannot compute the {ord} norm on an empty dimension: it has no identity"
+            )
     return reductions.vector_norm(t, p, dim, keepdim)
 
 
@@ -150,7 +154,8 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
             raise RuntimeError(f"multi_dot(): tensor {k} must be 2D but got {t.ndim}D")
         if k and t.shape[0] != parts[k - 1].shape[1]:
             raise RuntimeError(
-                f"multi_dot(): tensors {k - 1} and {k} with shapes {list(parts[k - 1].shape)} and {list(t.shape)} cannot "
+                f"multi_dot(): tensors {k - 1} and {k} with shapes {list(parts[k - 1].shape)} and {list(t.shape)} "
+                "cannot "
                 "be multiplied"
             )
     out = _chain(parts, [parts[0].shape[0], *(t.shape[1] for t in parts)])
@@ -240,11 +245,16 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     vector = B.ndim == 1 or (A.ndim - 1 == B.ndim and A.shape[:-1] == B.shape)
     if not left:
         if vector:
-            raise RuntimeError("linalg.solve: Vector broadcasting of the left hand side is not supported for left=False.")
+            raise RuntimeError(
+                "linalg.solve: Vector broadcasting of the left hand side is not supported for left=False."
+            )
         return transposed(solve(transposed(A), transposed(B)))
     b = B.unsqueeze(-1) if vector else B
     if A.shape[-1] != b.shape[-2]:
-        raise RuntimeError(f"linalg.solve: Incompatible shapes of A and B for the equation AX = B ({list(A.shape)} and {list(B.shape)})")
+        raise RuntimeError(
+            f"linalg.solve: Incompatible shapes of A and B for the equation AX = B ({list(A.shape)} and "
+            f"{list(B.shape)})"
+        )
     out = dec.solve(A, b)
     return out.squeeze(-1) if vector else out
 
@@ -325,7 +335,9 @@ def qr(A: Tensor, mode: str = "reduced") -> Any:
     if mode in (True, False):  # torch.qr's `some`
         mode = "reduced" if mode else "complete"
     if mode not in ("reduced", "complete", "r"):
-        raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'")
+        raise RuntimeError(
+            f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
+        )
     if mode == "complete" and A.shape[-2] > A.shape[-1]:
         return _Qr(*dec.full_factor("qr", A))
     q, r = dec.qr(A)

@@ -46,8 +46,14 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
         return matmul(input, other.unsqueeze(1)).squeeze(-1)
     if input.shape[-1] != other.shape[-2]:
         if m == n == 3:
-            raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{input.shape[0]}, {input.shape[-1]}] but got: [{other.shape[0]}, {other.shape[-2]}].")
-        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({'x'.join(map(str, input.shape))} and {'x'.join(map(str, other.shape))})")
+            raise RuntimeError(
+                f"Expected size for first two dimensions of batch2 tensor to be: [{input.shape[0]}, "
+                f"{input.shape[-1]}] but got: [{other.shape[0]}, {other.shape[-2]}]."
+            )
+        raise RuntimeError(
+            f"mat1 and mat2 shapes cannot be multiplied ({'x'.join(map(str, input.shape))} and "
+            f"{'x'.join(map(str, other.shape))})"
+        )
     if n == 2:  # one big product: rows of all batches
         lead = string.ascii_lowercase[: m - 1]
         return contract(input, other, lead + "y", "yz", lead + "z")
@@ -86,7 +92,10 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
         raise RuntimeError(f"batch{1 if input.ndim != 3 else 2} must be a 3D tensor")
     a, b = input.shape, mat2.shape
     if a[0] != b[0] or a[2] != b[1]:
-        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{a[0]}, {a[2]}] but got: [{b[0]}, {b[1]}].")
+        raise RuntimeError(
+            f"Expected size for first two dimensions of batch2 tensor to be: [{a[0]}, {a[2]}] but got: [{b[0]}, "
+            f"{b[1]}]."
+        )
     _same_dtype("bmm", input, mat2)
     return contract(input, mat2, "bxy", "byz", "bxz")
 
@@ -97,7 +106,10 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
     if input.ndim != 2 or vec.ndim != 1:
         raise RuntimeError(f"vector + matrix @ vector expected, got {vec.ndim}, {input.ndim}, {vec.ndim}")
     if input.shape[1] != vec.shape[0]:
-        raise RuntimeError(f"size mismatch, got input ({input.shape[0]}), mat ({input.shape[0]}x{input.shape[1]}), vec ({vec.shape[0]})")
+        raise RuntimeError(
+            f"size mismatch, got input ({input.shape[0]}), mat ({input.shape[0]}x{input.shape[1]}), vec "
+            f"({vec.shape[0]})"
+        )
     _same_dtype("mv", input, vec)
     return contract(input, vec, "xy", "y", "x")
 
@@ -108,9 +120,15 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
     if input.ndim != 1 or tensor.ndim != 1:
         raise RuntimeError(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors")
     if input.shape != tensor.shape:
-        raise RuntimeError(f"inconsistent tensor size, expected tensor [{input.shape[0]}] and src [{tensor.shape[0]}] to have the same number of elements, but got {input.shape[0]} and {tensor.shape[0]} elements respectively")
+        raise RuntimeError(
+            f"inconsistent tensor size, expected tensor [{input.shape[0]}] and src [{tensor.shape[0]}] to have the "
+            f"same number of elements, but got {input.shape[0]} and {tensor.shape[0]} elements respectively"
+        )
     if input.dtype is not tensor.dtype:
-        raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {type_name(input.dtype)} and {type_name(tensor.dtype)}")
+        raise RuntimeError(
+            f"dot : expected both vectors to have same dtype, but found {type_name(input.dtype)} and "
+            f"{type_name(tensor.dtype)}"
+        )
     return contract(input, tensor, "x", "x", "")
 
 
@@ -119,7 +137,10 @@ def _inner(input: Tensor, other: Tensor) -> Tensor:
     if not input.ndim or not other.ndim:
         return input * other
     if input.shape[-1] != other.shape[-1]:
-        raise RuntimeError(f"inner() the last dimension must match on both input tensors but got shapes {list(input.shape)} and {list(other.shape)}")
+        raise RuntimeError(
+            f"inner() the last dimension must match on both input tensors but got shapes {list(input.shape)} and "
+            f"{list(other.shape)}"
+        )
     a, b = string.ascii_lowercase[: input.ndim - 1], string.ascii_uppercase[: other.ndim - 1]
     return contract(input, other, a + "z", b + "z", a + b)
 
@@ -131,7 +152,11 @@ PUBLIC["inner"] = Tensor.inner = _inner  # type: ignore[attr-defined]
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """Outer product of two vectors."""
     if input.ndim != 1 or vec2.ndim != 1:
-        raise RuntimeError(f"outer: Expected 1-D argument self, but got {input.ndim}-D" if input.ndim != 1 else f"outer: Expected 1-D argument vec2, but got {vec2.ndim}-D")
+        raise RuntimeError(
+            f"outer: Expected 1-D argument self, but got {input.ndim}-D"
+            if input.ndim != 1
+            else f"outer: Expected 1-D argument vec2, but got {vec2.ndim}-D"
+        )
     return input.unsqueeze(1) * vec2.unsqueeze(0)
 
 
@@ -154,7 +179,10 @@ def _check_factors(input: Tensor, beta: Any, alpha: Any) -> None:
 
 def _fits(input: Tensor, product: Tensor) -> None:
     if PUBLIC["broadcast_shapes"](input.shape, product.shape) != product.shape:
-        raise RuntimeError(f"The expanded size of the tensor must match the existing size: {list(input.shape)} does not expand to {list(product.shape)}")
+        raise RuntimeError(
+            f"The expanded size of the tensor must match the existing size: {list(input.shape)} does not expand to "
+            f"{list(product.shape)}"
+        )
 
 
 @public(inplace=True)
@@ -220,14 +248,21 @@ def _parse(equation: str, tensors: list[Tensor]) -> tuple[list[str], str]:
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(tensors):
-        raise RuntimeError(f"einsum(): {'more' if len(terms) < len(tensors) else 'fewer'} operands were provided than specified in the equation")
+        raise RuntimeError(
+            f"einsum(): {'more' if len(terms) < len(tensors) else 'fewer'} operands were provided than specified "
+            "in the equation"
+        )
     wide = 0
     for term, t in zip(terms, tensors, strict=True):
         named = len(term.replace("...", ""))
         if "..." in term:
             wide = max(wide, t.ndim - named)
         if ("..." not in term and named != t.ndim) or named > t.ndim:
-            raise RuntimeError(f"einsum(): the number of subscripts in the equation ({named}) does not match the number of dimensions ({t.ndim}) for operand {terms.index(term)}{' and no ellipsis was given' if '...' not in term else ''}")
+            raise RuntimeError(
+                f"einsum(): the number of subscripts in the equation ({named}) does not match the number of "
+                f"dimensions ({t.ndim}) for operand "
+                f"{terms.index(term)}{' and no ellipsis was given' if '...' not in term else ''}"
+            )
     spare = [c for c in string.ascii_letters if c not in equation][:wide]
     full = []
     for term, t in zip(terms, tensors, strict=True):
@@ -240,7 +275,14 @@ def _parse(equation: str, tensors: list[Tensor]) -> tuple[list[str], str]:
         out = "".join(spare) + "".join(sorted(c for c in set(seen) if seen.count(c) == 1 and c not in spare))
     for c in out:
         if out.count(c) > 1 or not any(c in f for f in full):
-            raise RuntimeError(f"einsum(): output subscript {c} " + ("appears more than once in the output" if out.count(c) > 1 else "does not appear in the equation for any input operand"))
+            raise RuntimeError(
+                f"einsum(): output subscript {c} "
+                + (
+                    "appears more than once in the output"
+                    if out.count(c) > 1
+                    else "does not appear in the equation for any input operand"
+                )
+            )
     return full, out
 
 
@@ -250,7 +292,10 @@ def _diagonals(labels: str, t: Tensor) -> tuple[str, Tensor]:
             a = labels.index(c)
             b = labels.index(c, a + 1)
             if t.shape[a] != t.shape[b]:
-                raise RuntimeError(f"einsum(): subscript {c} is repeated for operand but the sizes don't match, {t.shape[b]} != {t.shape[a]}")
+                raise RuntimeError(
+                    f"einsum(): subscript {c} is repeated for operand but the sizes don't match, {t.shape[b]} != "
+                    f"{t.shape[a]}"
+                )
             t = t.diagonal(0, a, b)
             labels = labels[:a] + labels[a + 1 : b] + labels[b + 1 :] + c
     return labels, t
@@ -261,7 +306,10 @@ def _pair(la: str, a: Tensor, lb: str, b: Tensor, later: set[str]) -> tuple[str,
     for labels, t in ((la, a), (lb, b)):
         for c, d in zip(labels, t.shape, strict=True):
             if sizes.get(c, 1) != 1 and d not in (1, sizes[c]):
-                raise RuntimeError(f"einsum(): operands do not broadcast with remapped shapes [original->remapped]: subscript {c} has size {d} which does not broadcast with previously seen size {sizes[c]}")
+                raise RuntimeError(
+                    f"einsum(): operands do not broadcast with remapped shapes [original->remapped]: subscript {c} "
+                    f"has size {d} which does not broadcast with previously seen size {sizes[c]}"
+                )
             sizes[c] = max(sizes.get(c, 1), d) if d else 0
     la, a = _drop(la, a, set(lb) | later)
     lb, b = _drop(lb, b, set(la) | later)
@@ -303,7 +351,10 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
         elif b.shape[j] == 1 != a.shape[i]:
             a = a.sum(i, keepdim=True)
         if a.shape[i] != b.shape[j]:
-            raise RuntimeError(f"contracted dimensions need to match, but first has size {a.shape[i]} in dim {i} and second has size {b.shape[j]} in dim {j}")
+            raise RuntimeError(
+                f"contracted dimensions need to match, but first has size {a.shape[i]} in dim {i} and second has "
+                f"size {b.shape[j]} in dim {j}"
+            )
         lb[j] = la[i]
     out = [c for k, c in enumerate(la) if k not in da] + [c for k, c in enumerate(lb) if k not in db]
     return contract(a, b, "".join(la), "".join(lb), "".join(out))
@@ -322,7 +373,10 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
 def kron(input: Tensor, other: Tensor) -> Tensor:
     """Kronecker product."""
     n = max(input.ndim, other.ndim)
-    a, b = input.reshape((1,) * (n - input.ndim) + tuple(input.shape)), other.reshape((1,) * (n - other.ndim) + tuple(other.shape))
+    a, b = (
+        input.reshape((1,) * (n - input.ndim) + tuple(input.shape)),
+        other.reshape((1,) * (n - other.ndim) + tuple(other.shape)),
+    )
     left = a.reshape([x for d in a.shape for x in (d, 1)])
     right = b.reshape([x for d in b.shape for x in (1, d)])
     return (left * right).reshape([p * q for p, q in zip(a.shape, b.shape, strict=True)])
@@ -343,7 +397,9 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     if dim is None:
         d = next((k for k, n in enumerate(input.shape) if n == 3), d)
     if input.shape[d] != 3 or other.shape[d] != 3:
-        raise RuntimeError(f"linalg.cross: inputs dimension {d} must have length 3. Got {input.shape[d]} and {other.shape[d]}")
+        raise RuntimeError(
+            f"linalg.cross: inputs dimension {d} must have length 3. Got {input.shape[d]} and {other.shape[d]}"
+        )
     a, b = (x.unbind(d) for x in PUBLIC["broadcast_tensors"](input, other))
     return PUBLIC["stack"]([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]], d)
 

@@ -132,13 +132,31 @@ def normal_values(shape: tuple[int, ...], dtype: DType, generator: Generator | N
 
 
 def _sampler(name: str, draw: Any, doc: str) -> None:
-    def f(*size: Any, generator: Generator | None = None, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, layout: Any = None, pin_memory: bool = False, **kw: Any) -> Tensor:
+    def f(
+        *size: Any,
+        generator: Generator | None = None,
+        dtype: DType | None = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        layout: Any = None,
+        pin_memory: bool = False,
+        **kw: Any,
+    ) -> Tensor:
         as_device(device)
         shape = sizes((kw.pop("size"),) if "size" in kw and not size else size)
         out = draw(shape, dtype or default_dtype(), generator)
         return out.requires_grad_() if requires_grad else out
 
-    def like(input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, memory_format: Any = None, layout: Any = None, generator: Generator | None = None) -> Tensor:
+    def like(
+        input: Tensor,
+        *,
+        dtype: DType | None = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        memory_format: Any = None,
+        layout: Any = None,
+        generator: Generator | None = None,
+    ) -> Tensor:
         as_device(device)
         out = draw(tuple(input.shape), dtype or input.dtype, generator)
         return out.requires_grad_() if requires_grad else out
@@ -167,7 +185,18 @@ def integers(low: int, high: int, shape: tuple[int, ...], dtype: DType, generato
 
 
 @public(method=False)
-def randint(*args: Any, low: int | None = None, high: int | None = None, size: Any = None, generator: Generator | None = None, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, layout: Any = None, pin_memory: bool = False) -> Tensor:
+def randint(
+    *args: Any,
+    low: int | None = None,
+    high: int | None = None,
+    size: Any = None,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:
     """Uniform integers in [low, high) of a shape: randint(high, size) or randint(low, high, size)."""
     as_device(device)
     given = list(args)
@@ -182,14 +211,33 @@ def randint(*args: Any, low: int | None = None, high: int | None = None, size: A
 
 
 @public(method=False, out=False)
-def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, memory_format: Any = None, layout: Any = None) -> Tensor:
+def randint_like(
+    input: Tensor,
+    low: int,
+    high: int | None = None,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
+    layout: Any = None,
+) -> Tensor:
     """randint with the shape and dtype of `input`."""
     low, high = (0, low) if high is None else (low, high)
     return integers(int(low), int(high), tuple(input.shape), dtype or input.dtype, None)
 
 
 @public(method=False)
-def randperm(n: int, *, generator: Generator | None = None, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, layout: Any = None, pin_memory: bool = False) -> Tensor:
+def randperm(
+    n: int,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:
     """A random permutation of 0..n-1: the order of n random 63-bit keys."""
     as_device(device)
     high = cast(bits((n,), generator), dtypes.int64) & 0x7FFFFFFF
@@ -227,7 +275,9 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = Non
 
 
 @public()
-def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Tensor:
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Tensor:
     """Indices drawn with probability proportional to each row of `input`."""
     if input.ndim not in (1, 2):
         raise RuntimeError("prob_dist must be 1 or 2 dim")
@@ -288,5 +338,13 @@ def _draw_normal(t: Tensor, g: Any, mean: float = 0.0, std: float = 1.0) -> Tens
 
 _filler("normal_", _draw_normal, "Filled with normal numbers.")
 _filler("random_", _draw_random, "Filled with uniform integers in [from, to).")
-_filler("bernoulli_", lambda t, g, p=0.5: cast(uniform(tuple(t.shape), dtypes.float32, g) < p, t.dtype), "Filled with 0 and 1.")
-_filler("exponential_", lambda t, g, lambd=1.0: -(1.0 - uniform(tuple(t.shape), _compute_type(t), g)).log() / lambd, "Filled with exponential numbers.")
+_filler(
+    "bernoulli_",
+    lambda t, g, p=0.5: cast(uniform(tuple(t.shape), dtypes.float32, g) < p, t.dtype),
+    "Filled with 0 and 1.",
+)
+_filler(
+    "exponential_",
+    lambda t, g, lambd=1.0: -(1.0 - uniform(tuple(t.shape), _compute_type(t), g)).log() / lambd,
+    "Filled with exponential numbers.",
+)

@@ -75,7 +75,10 @@ def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType 
     dim, keepdim = _arguments(dim, keepdim, kw)
     t = input if dtype is None else cast(input, dtype)
     if not t.dtype.is_floating:
-        raise RuntimeError(f"mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {_long_name(t)}")
+        raise RuntimeError(
+            "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. "
+            f"Got: {_long_name(t)}"
+        )
     return reduce(Mean, t, dim, keepdim)
 
 
@@ -89,7 +92,9 @@ def _long_name(t: Tensor) -> str:
 def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """Mean over `dim` of the elements that are not NaN."""
     if not input.dtype.is_floating:
-        raise RuntimeError(f"nanmean(): expected input to have floating point or complex dtype but got {_long_name(input)}")
+        raise RuntimeError(
+            f"nanmean(): expected input to have floating point or complex dtype but got {_long_name(input)}"
+        )
     count = (~input.isnan()).sum(dim, keepdim)
     return nansum(input, dim, keepdim, dtype=dtype) / count
 
@@ -106,7 +111,10 @@ def _nonempty(name: str, t: Tensor, dim: Any) -> None:
     """Extrema of nothing do not exist. Raises IndexError (RuntimeError for a full reduction)."""
     if dim is None or (isinstance(dim, tuple | list) and not dim):
         if math.prod(t.shape) == 0:
-            raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.")
+            raise RuntimeError(
+                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction "
+                "dim with the 'dim' argument."
+            )
         return
     for d in axes(dim, t.ndim):
         if t.shape and t.shape[d] == 0:
@@ -153,7 +161,10 @@ def _arg(cls: type, name: str, t: Tensor, dim: int | None, keepdim: bool) -> Ten
         raise RuntimeError(f'"{name}_cpu" not implemented for \'Bool\'')
     if dim is None:
         if math.prod(t.shape) == 0:
-            raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.")
+            raise IndexError(
+                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction "
+                "dim with the 'dim' argument."
+            )
         out = record(cls(0), t.reshape(-1))
         return out.reshape((1,) * t.ndim) if keepdim else out
     d = axis(dim, t.ndim)
@@ -235,7 +246,9 @@ def _correction(dim: Any, unbiased: Any, correction: Any) -> tuple[Any, float]:
 
 
 @public()
-def var(input: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None, **kw: Any) -> Tensor:
+def var(
+    input: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None, **kw: Any
+) -> Tensor:
     """Variance over `dim`, divided by n - correction (1 by default)."""
     dim, keepdim = _arguments(dim, keepdim, kw)
     dim, c = _correction(dim, unbiased, correction)
@@ -243,7 +256,9 @@ def var(input: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = Fa
 
 
 @public()
-def std(input: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None, **kw: Any) -> Tensor:
+def std(
+    input: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None, **kw: Any
+) -> Tensor:
     """Standard deviation over `dim`."""
     dim, keepdim = _arguments(dim, keepdim, kw)
     dim, c = _correction(dim, unbiased, correction)
@@ -256,14 +271,18 @@ def _root(v: Tensor) -> Tensor:
 
 
 @public()
-def var_mean(input: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None) -> Any:
+def var_mean(
+    input: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+) -> Any:
     """(variance, mean)."""
     dim, c = _correction(dim, unbiased, correction)
     return _variance("var_mean", input, dim, keepdim, c)
 
 
 @public()
-def std_mean(input: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None) -> Any:
+def std_mean(
+    input: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+) -> Any:
     """(standard deviation, mean)."""
     dim, c = _correction(dim, unbiased, correction)
     v, m = _variance("std_mean", input, dim, keepdim, c)
@@ -292,7 +311,9 @@ def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, 
         raise NotImplementedError(f"norm with p={p!r} is not implemented")
     t = input if dtype is None else cast(input, dtype)
     if not t.dtype.is_floating:
-        raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {_long_name(t)}")
+        raise RuntimeError(
+            f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {_long_name(t)}"
+        )
     return vector_norm(t, float(p), dim, keepdim)
 
 

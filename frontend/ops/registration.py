@@ -16,7 +16,12 @@ PUBLIC: dict[str, Any] = {}  # what `treadle.<name>` offers
 
 
 def public(
-    *, method: bool = True, function: bool = True, inplace: bool = False, out: bool = True, aliases: tuple[str, ...] = ()
+    *,
+    method: bool = True,
+    function: bool = True,
+    inplace: bool = False,
+    out: bool = True,
+    aliases: tuple[str, ...] = (),
 ) -> Callable[[Callable], Callable]:
     """Decorator: publish a function under its name and `aliases`."""
 
@@ -59,7 +64,9 @@ def with_out(f: Callable) -> Callable:
 def _into(out: Tensor, result: Tensor) -> Tensor:
     """Store `result` in `out`, which takes its shape (torch resizes)."""
     if out._h.grad or result._h.grad:
-        raise RuntimeError("out=... arguments don't support automatic differentiation, but one of the arguments requires grad.")
+        raise RuntimeError(
+            "out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
+        )
     if out.shape != result.shape:
         out._alias = None
         out._h = _cast_to(result, out.dtype)._h

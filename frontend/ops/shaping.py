@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from treadle.ir import dtypes
 from treadle.backward.modes import is_grad_enabled
+from treadle.ir import dtypes
 from treadle.ir.dtypes import DType
 from treadle.ops.arguments import axis
 from treadle.ops.elementwise import cast, number, where
@@ -72,7 +72,18 @@ def data_ptr(self: Tensor) -> int:
 @tensor_method
 def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """The tensor as `dtype`; without it the name of its type, as `torch.FloatTensor`."""
-    names = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool"}
+    names = {
+        "float32": "Float",
+        "float64": "Double",
+        "float16": "Half",
+        "bfloat16": "BFloat16",
+        "int64": "Long",
+        "int32": "Int",
+        "int16": "Short",
+        "int8": "Char",
+        "uint8": "Byte",
+        "bool": "Bool",
+    }
     if dtype is None:
         return f"torch.{names[self.dtype.name]}Tensor"
     if isinstance(dtype, str):
@@ -97,7 +108,9 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     check_writable(self)
     if isinstance(value, Tensor):
         if value.ndim:
-            raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
+            raise RuntimeError(
+                f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions."
+            )
         return assign(self, cast(value, self.dtype).expand(self.shape))
     new = self.new_full(self.shape, number(value))
     if self.requires_grad and is_grad_enabled():  # what was there still counts, with slope 0
@@ -232,13 +245,17 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 
 
 @public(method=False, out=False)
-def tril_indices(row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64, device: Any = None, layout: Any = None) -> Tensor:
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64, device: Any = None, layout: Any = None
+) -> Tensor:
     """Indices of the lower triangle, [2, n]."""
     return PUBLIC["tensor"](np.stack(np.tril_indices(row, offset, col)), dtype=dtype)
 
 
 @public(method=False, out=False)
-def triu_indices(row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64, device: Any = None, layout: Any = None) -> Tensor:
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64, device: Any = None, layout: Any = None
+) -> Tensor:
     """Indices of the upper triangle, [2, n]."""
     return PUBLIC["tensor"](np.stack(np.triu_indices(row, offset, col)), dtype=dtype)
 
@@ -252,6 +269,8 @@ def can_cast(from_: DType, to: DType) -> bool:
 @public(method=False, out=False)
 def result_type(tensor1: Any, tensor2: Any) -> DType:
     """The dtype of tensor1 + tensor2."""
-    return (tensor1 + tensor2).dtype if isinstance(tensor1, Tensor) or isinstance(tensor2, Tensor) else PUBLIC["tensor"](tensor1 + tensor2).dtype
-
-
+    return (
+        (tensor1 + tensor2).dtype
+        if isinstance(tensor1, Tensor) or isinstance(tensor2, Tensor)
+        else PUBLIC["tensor"](tensor1 + tensor2).dtype
+    )

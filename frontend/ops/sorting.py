@@ -19,7 +19,9 @@ from treadle.tensor import Tensor
 
 __all__ = ["sort", "topk"]
 
-_RESULT = {name: named_result(name, "values", "indices") for name in ("sort", "topk", "kthvalue", "median", "cummax", "cummin")}
+_RESULT = {
+    name: named_result(name, "values", "indices") for name in ("sort", "topk", "kthvalue", "median", "cummax", "cummin")
+}
 
 
 @public()
@@ -153,7 +155,9 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
 
 
 @public(out=False)
-def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
+def diff(
+    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
+) -> Tensor:
     """n-th differences of neighbours along `dim`."""
     if not input.ndim:
         raise RuntimeError("diff expects input to be at least one-dimensional")

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from treadle.ir import dtypes
-from treadle.ops.elementwise import copysign, isnan, maximum, minimum, need_tensor, to_floating, where
+from treadle.ops.elementwise import (
+    MUL,
+    copysign,
+    isnan,
+    maximum,
+    minimum,
+    need_tensor,
+    number,
+    to_floating,
+    where,
+)  # fmt: skip
 from treadle.ops.registration import PUBLIC, public, type_name
+from treadle.recorder.build import RuntimeScalar
+from treadle.recorder.trace import record
 from treadle.tensor import Tensor
 
 __all__ = ["isclose"]
@@ -86,7 +100,11 @@ def sinc(input: Tensor) -> Tensor:
 @public(out=False)
 def signbit(input: Tensor) -> Tensor:
     """True for negative numbers and -0."""
-    return copysign(to_floating(input).new_ones(input.shape), to_floating(input)) < 0 if input.dtype.is_floating else input < 0
+    return (
+        copysign(to_floating(input).new_ones(input.shape), to_floating(input)) < 0
+        if input.dtype.is_floating
+        else input < 0
+    )
 
 
 @public(out=False)
@@ -136,3 +154,57 @@ def equal(input: Tensor, other: Tensor) -> bool:
     return input.shape == other.shape and bool((input == other).all())
 
 
+@public(inplace=True)
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+    """input + value * tensor1 * tensor2."""
+    product = tensor1 * tensor2
+    return input + (
+        product if type(value) is not RuntimeScalar and value == 1 else record(MUL, product, number(value))
+    )
+
+
+@public(inplace=True)
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+    """input + value * tensor1 / tensor2. Raises RuntimeError for integers."""
+    if not tensor1.dtype.is_floating and not tensor2.dtype.is_floating:
+        raise RuntimeError(
+            "Integer division with addcdiv is no longer supported, and in a future release addcdiv will perform a "
+            "true division of tensor1 and tensor2."
+        )
+    scaled = tensor1 if type(value) is not RuntimeScalar and value == 1 else record(MUL, tensor1, number(value))
+    return input + scaled / tensor2
+
+
+@public(inplace=True)
+def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
+    """input + weight * (end - input), from the nearer end."""
+    if input.dtype is not end.dtype:
+        raise RuntimeError(f"expected dtype {input.dtype!r} for `end` but got dtype {end.dtype!r}")
+    if isinstance(weight, Tensor):
+        if weight.dtype is not input.dtype:
+            raise RuntimeError(f"expected dtype {input.dtype!r} for `weight` but got dtype {weight.dtype!r}")
+        difference = end - input
+        return where(weight.abs() < 0.5, input + weight * difference, end - difference * (1 - weight))
+    w = weight.value if type(weight) is RuntimeScalar else weight
+    if -0.5 < w < 0.5:
+        return input + record(MUL, end - input, number(weight))
+    return end - record(MUL, end - input, RuntimeScalar(1 - w) if type(weight) is RuntimeScalar else 1 - w)
+
+
+@public(inplace=True)
+def nan_to_num(
+    input: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """NaN and infinities replaced by numbers (0 and the extremes of the dtype by default)."""
+    if not input.dtype.is_floating:
+        return input.clone()
+    limits = {
+        "float16": 65504.0,
+        "bfloat16": 3.3895313892515355e38,
+        "float32": float(np.finfo("f4").max),
+        "float64": float(np.finfo("f8").max),
+    }
+    top = limits[input.dtype.name]
+    out = where(input.isnan(), 0.0 if nan is None else float(nan), input)
+    out = where(input == float("inf"), top if posinf is None else float(posinf), out)
+    return where(input == float("-inf"), -top if neginf is None else float(neginf), out)

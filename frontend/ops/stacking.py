@@ -79,7 +79,8 @@ def _splitter(name: str, dim: int, least: int) -> Callable:
         d = 0 if input.ndim == 1 else dim
         if isinstance(indices_or_sections, int) and (indices_or_sections <= 0 or input.shape[d] % indices_or_sections):
             raise RuntimeError(
-                f"torch.{name} attempted to split along dimension {d}, but the size of the dimension {input.shape[d]} is "
+                f"torch.{name} attempted to split along dimension {d}, but the size of the dimension "
+                f"{input.shape[d]} is "
                 f"not divisible by the split_size {indices_or_sections}!"
             )
         return tensor_split(input, indices_or_sections, d)
@@ -98,7 +99,9 @@ def block_diag(*tensors: Tensor) -> Tensor:
     blocks = []
     for k, t in enumerate(tensors):
         if t.ndim > 2:
-            raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {k} has {t.ndim} dimensions")
+            raise RuntimeError(
+                f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {k} has {t.ndim} dimensions"
+            )
         blocks.append(t.reshape(1, -1) if t.ndim < 2 else t)
     dtype = blocks[0].dtype
     for t in blocks[1:]:

@@ -64,7 +64,9 @@ def layout(t: Tensor) -> tuple[tuple[int, ...], int]:
     return tuple(stride), offset
 
 
-def _step_layout(op: Any, shape: tuple[int, ...], stride: list[int], offset: int) -> tuple[tuple[int, ...], list[int], int]:
+def _step_layout(
+    op: Any, shape: tuple[int, ...], stride: list[int], offset: int
+) -> tuple[tuple[int, ...], list[int], int]:
     if isinstance(op, vw.Permute):
         return tuple(shape[d] for d in op.dims), [stride[d] for d in op.dims], offset
     if isinstance(op, vw.Expand):
@@ -73,14 +75,24 @@ def _step_layout(op: Any, shape: tuple[int, ...], stride: list[int], offset: int
         return tuple(op.shape), new, offset
     if isinstance(op, vw.Slice):
         new_shape = tuple(max(0, -(-(z - a) // s)) for a, z, s in zip(op.starts, op.limits, op.steps, strict=True))
-        return new_shape, [s * k for s, k in zip(stride, op.steps, strict=True)], offset + sum(s * a for s, a in zip(stride, op.starts, strict=True))
+        return (
+            new_shape,
+            [s * k for s, k in zip(stride, op.steps, strict=True)],
+            offset + sum(s * a for s, a in zip(stride, op.starts, strict=True)),
+        )
     if isinstance(op, vw.AsStrided):  # its strides count elements in row-major order
-        return tuple(op.shape), [_in_memory(s, shape, stride) for s in op.strides], offset + _in_memory(op.offset, shape, stride)
+        return (
+            tuple(op.shape),
+            [_in_memory(s, shape, stride) for s in op.strides],
+            offset + _in_memory(op.offset, shape, stride),
+        )
     if isinstance(op, vw.Window):
         n = len(op.kernel)
         lead = len(shape) - n
         out = tuple((shape[lead + i] - op.dilation[i] * (op.kernel[i] - 1) - 1) // op.stride[i] + 1 for i in range(n))
-        tail = [stride[lead + i] * op.stride[i] for i in range(n)] + [stride[lead + i] * op.dilation[i] for i in range(n)]
+        tail = [stride[lead + i] * op.stride[i] for i in range(n)] + [
+            stride[lead + i] * op.dilation[i] for i in range(n)
+        ]
         return (*shape[:lead], *out, *op.kernel), stride[:lead] + tail, offset
     found = view_strides(shape, stride, op.shape)
     return tuple(op.shape), found if found is not None else list(contiguous_strides(op.shape)), offset

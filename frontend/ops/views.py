@@ -6,16 +6,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from treadle.ir.dtypes import DType
 from treadle.ir.ops import identity
 from treadle.ir.ops import views as vw
-from treadle.ir.dtypes import DType
 from treadle.ops.arguments import axes, axis, sizes
 from treadle.ops.elementwise import cast, need_tensor
 from treadle.ops.registration import PUBLIC, public
 from treadle.ops.strides import contiguous_strides, layout, view_strides
 from treadle.recorder.trace import record, record1
 from treadle.recorder.tree import intern_operation
-from treadle.storage import base_of, view as view_of
+from treadle.storage import base_of
+from treadle.storage import view as view_of
 from treadle.tensor import Size, Tensor, as_device, device
 
 __all__ = ["clone", "slice_view"]
@@ -32,7 +33,10 @@ def _infer_size(shape: tuple[int, ...], numel: int) -> tuple[int, ...]:
     known = math.prod(d for d in shape if d != -1)
     if unknown:
         if known == 0:
-            raise RuntimeError(f"cannot reshape tensor of {numel} elements into shape {list(shape)} because the unspecified dimension size -1 can be any value and is ambiguous")
+            raise RuntimeError(
+                f"cannot reshape tensor of {numel} elements into shape {list(shape)} because the unspecified "
+                "dimension size -1 can be any value and is ambiguous"
+            )
         if numel % known:
             raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {numel}")
         return tuple(numel // known if d == -1 else d for d in shape)
@@ -130,7 +134,10 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     try:
         split = _infer_size(tuple(sizes), input.shape[d])
     except RuntimeError:
-        raise RuntimeError(f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {d} ({input.shape[d]}) in the input tensor") from None
+        raise RuntimeError(
+            f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {d} ({input.shape[d]}) "
+            "in the input tensor"
+        ) from None
     return reshape(input, (*input.shape[:d], *split, *input.shape[d + 1 :]))
 
 
@@ -140,7 +147,10 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
     need_tensor("permute", input)
     given = sizes(dims, "permute")
     if len(given) != input.ndim:
-        raise RuntimeError(f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of dimensions i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(given)}")
+        raise RuntimeError(
+            "permute(sparse_coo): number of dimensions in the tensor input does not match the length of the "
+            f"desired ordering of dimensions i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(given)}"
+        )
     order = tuple(axis(d, input.ndim) for d in given)
     if len(set(order)) != len(order):
         raise RuntimeError("permute(): duplicate dims are not allowed.")
@@ -180,7 +190,10 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     src = [axis(d, input.ndim) for d in ((source,) if isinstance(source, int) else source)]
     dst = [axis(d, input.ndim) for d in ((destination,) if isinstance(destination, int) else destination)]
     if len(src) != len(dst):
-        raise RuntimeError(f"movedim: Invalid source or destination dims: source ({src} dims) should contain the same number of dims as destination ({dst} dims)")
+        raise RuntimeError(
+            f"movedim: Invalid source or destination dims: source ({src} dims) should contain the same number of "
+            f"dims as destination ({dst} dims)"
+        )
     if len(set(src)) != len(src) or len(set(dst)) != len(dst):
         raise RuntimeError("movedim: repeated dim in `source` or `destination`")
     order = [-1] * input.ndim
@@ -222,17 +235,26 @@ def expand(self: Tensor, *size: Any) -> Tensor:
     given = sizes(size, "expand")
     old = self.shape
     if len(given) < len(old):
-        raise RuntimeError(f"expand({list(old)}, size={list(given)}): the number of sizes provided ({len(given)}) must be greater or equal to the number of dimensions in the tensor ({len(old)})")
+        raise RuntimeError(
+            f"expand({list(old)}, size={list(given)}): the number of sizes provided ({len(given)}) must be greater "
+            f"or equal to the number of dimensions in the tensor ({len(old)})"
+        )
     lead = len(given) - len(old)
     new = []
     for k, d in enumerate(given):
         have = old[k - lead] if k >= lead else None
         if d == -1:
             if have is None:
-                raise RuntimeError(f"expand({list(old)}, size={list(given)}): The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension {k}")
+                raise RuntimeError(
+                    f"expand({list(old)}, size={list(given)}): The expanded size of the tensor (-1) isn't allowed "
+                    f"in a leading, non-existing dimension {k}"
+                )
             d = have
         elif have is not None and have not in (1, d):
-            raise RuntimeError(f"The expanded size of the tensor ({d}) must match the existing size ({have}) at non-singleton dimension {k}.  Target sizes: {list(given)}.  Tensor sizes: {list(old)}")
+            raise RuntimeError(
+                f"The expanded size of the tensor ({d}) must match the existing size ({have}) at non-singleton "
+                f"dimension {k}.  Target sizes: {list(given)}.  Tensor sizes: {list(old)}"
+            )
         elif d < 0:
             raise RuntimeError(f"expand: invalid size {d}")
         new.append(d)
@@ -346,7 +368,10 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
     else:
         parts = [int(p) for p in split_size_or_sections]
         if sum(parts) != size or min(parts, default=0) < 0:
-            raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension {d}), but got split_sizes={parts}")
+            raise RuntimeError(
+                f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension "
+                f"{d}), but got split_sizes={parts}"
+            )
     out, at = [], 0
     for p in parts:
         out.append(_along(tensor, d, at, at + p, 1))
@@ -354,7 +379,9 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
     return tuple(out)
 
 
-PUBLIC["split_with_sizes"] = Tensor.split_with_sizes = lambda input, split_sizes, dim=0: split(input, list(split_sizes), dim)  # type: ignore[attr-defined]
+PUBLIC["split_with_sizes"] = Tensor.split_with_sizes = lambda input, split_sizes, dim=0: split(
+    input, list(split_sizes), dim
+)  # type: ignore[attr-defined]
 
 
 @public(out=False)
@@ -420,7 +447,11 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         if x.ndim != len(shape):
             raise RuntimeError(f"Tensors must have same number of dimensions: got {len(shape)} and {x.ndim}")
         if any(a != b for j, (a, b) in enumerate(zip(x.shape, shape, strict=True)) if j != d):
-            raise RuntimeError(f"Sizes of tensors must match except in dimension {d}. Expected size {shape[1 - d] if len(shape) == 2 else list(shape)} but got size {list(x.shape)} for tensor number {k} in the list.")
+            raise RuntimeError(
+                f"Sizes of tensors must match except in dimension {d}. Expected size "
+                f"{shape[1 - d] if len(shape) == 2 else list(shape)} but got size {list(x.shape)} for tensor "
+                f"number {k} in the list."
+            )
     kept = [cast(x, dtype) for x in kept]
     return clone(kept[0]) if len(kept) == 1 else record(vw.Concat(d), *kept)
 
@@ -434,7 +465,10 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     d = axis(dim, parts[0].ndim + 1)
     for k, x in enumerate(parts):
         if x.shape != parts[0].shape:
-            raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(parts[0].shape)} at entry 0 and {list(x.shape)} at entry {k}")
+            raise RuntimeError(
+                f"stack expects each tensor to be equal size, but got {list(parts[0].shape)} at entry 0 and "
+                f"{list(x.shape)} at entry {k}"
+            )
     return cat([unsqueeze(x, d) for x in parts], d)
 
 
@@ -483,7 +517,11 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
     offset = layout(input)[1] if storage_offset is None else storage_offset
     reach = offset + sum((d - 1) * s for d, s in zip(size, stride, strict=True)) + 1 if math.prod(size) else 0
     if reach > math.prod(base.shape):
-        raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize {base.dtype.itemsize} requiring a storage size of {reach * base.dtype.itemsize} are out of bounds for storage of size {math.prod(base.shape) * base.dtype.itemsize}")
+        raise RuntimeError(
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize "
+            f"{base.dtype.itemsize} requiring a storage size of {reach * base.dtype.itemsize} are out of bounds "
+            f"for storage of size {math.prod(base.shape) * base.dtype.itemsize}"
+        )
     return view_of(vw.AsStrided(tuple(size), tuple(stride), offset), base)
 
 
@@ -541,7 +579,9 @@ def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 Tensor.to = _to  # type: ignore[attr-defined]
 Tensor.cpu = lambda self, memory_format=None: self  # type: ignore[attr-defined]
-Tensor.cuda = lambda self, device=None, non_blocking=False, memory_format=None: _to(self, "cuda" if device is None else device)  # type: ignore[attr-defined]
+Tensor.cuda = lambda self, device=None, non_blocking=False, memory_format=None: _to(
+    self, "cuda" if device is None else device
+)  # type: ignore[attr-defined]
 Tensor.type_as = lambda self, other: cast(self, other.dtype)  # type: ignore[attr-defined]
 Tensor.pin_memory = lambda self: self  # type: ignore[attr-defined]
 Tensor.is_pinned = lambda self: False  # type: ignore[attr-defined]

@@ -47,6 +47,7 @@ CASES: dict[str, Callable[[Any, Any, Any], Any]] = {
     "take_along_dim": lambda T, x, k: T.take_along_dim(x, T.tensor([[-1], [0], [-3]]), 1),
     "empty_gather": lambda T, x, k: T.gather(k, 0, T.zeros(2, 0, dtype=T.uint8)),
     "fftshift": lambda T, x, k: T.fft.fftshift(x),
+    "arange_of_truncated_ends": lambda T, x, k: T.arange(0.5, 2.5, 1.5, dtype=T.int64),
     "exact_doubles": lambda T, x, k: T.tensor([0.1, 1 / 3], dtype=T.float64),
 }
 DIFFERENTIABLE = ["quantile", "quantiles", "dstack", "block_diag", "slice_scatter", "select_scatter", "diagonal_scatter", "cummax"]
