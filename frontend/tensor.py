@@ -360,6 +360,10 @@ class Tensor:
             raise TypeError("iteration over a 0-d tensor")
         return iter(self.unbind(0))
 
+    def __contains__(self, element: Any) -> bool:
+        """Whether an element equals `element` (a number or a tensor). Waits for the value."""
+        return bool((self == element).any())
+
     def __hash__(self) -> int:
         return id(self)
 

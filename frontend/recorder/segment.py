@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from treadle.ir.printer import digest
 from treadle.passes.expand_grad import BackwardPlan, backward_function, reachable_wrt
 from treadle.recorder.handle import Handle
 
-__all__ = ["Segment", "SegmentPlan", "serial"]
+__all__ = ["Segment", "SegmentPlan", "ancestors", "serial", "split_at_cuts"]
 
 _serial = itertools.count(1)
 
@@ -64,9 +65,19 @@ class SegmentPlan:
         return found
 
     @functools.cached_property
+    def reads(self) -> tuple[int, ...]:
+        """Numbers of the parameters that the outputs depend on: what a backward or a replay may read."""
+        needed = ancestors(self.forward, self.forward.returns[: self.outputs])
+        return tuple(k for k, p in enumerate(self.forward.params) if p in needed)
+
+    @functools.cached_property
     def replay(self) -> Function:
-        """`forward`, or the equal function of an earlier plan."""
-        return shared_function(self.forward)
+        """What computes the outputs from the parameters numbered `reads`."""
+        fn = self.forward
+        outputs = fn.returns[: self.outputs]
+        needed = ancestors(fn, outputs)
+        ops = tuple(op for op in fn.ops if any(r in needed for r in op.results))
+        return shared_function(replace(fn, body=Block(tuple(fn.params[k] for k in self.reads), ops, outputs)))
 
 
 @dataclass
@@ -75,7 +86,7 @@ class Segment:
 
     plan: SegmentPlan
     saved: dict[Value, Handle] | None
-    leaves: list[Handle]  # by parameter number, scalars excluded
+    leaves: list[Handle | None]  # by parameter number, scalars excluded; None where nothing reads it
     cut_handles: list[Handle]
     order: int
     positions: list[int]  # trace index of each output
@@ -89,13 +100,33 @@ class Segment:
     def value(self, v: Value) -> Handle:
         """The handle of a residual: kept, or a leaf."""
         assert self.saved is not None
-        return self.saved[v] if v in self.saved else self.leaves[self.plan.forward.params.index(v)]
+        return self.saved[v] if v in self.saved else self.leaf(self.plan.forward.params.index(v))
+
+    def leaf(self, number: int) -> Handle:
+        found = self.leaves[number]
+        assert found is not None
+        return found
+
+    def inputs(self) -> tuple[list[Handle], list[float | int]]:
+        """The leaves and scalars that `plan.replay` takes."""
+        count = len(self.leaves)
+        reads = self.plan.reads
+        return [self.leaf(k) for k in reads if k < count], [self.scalars[k - count] for k in reads if k >= count]
 
     def target(self, param: int) -> Handle:
         """The handle that a cotangent of parameter `param` belongs to."""
         if param in self.plan.cuts:
             return self.cut_handles[self.plan.cuts.index(param)]
-        return self.leaves[param]
+        return self.leaf(param)
+
+
+def ancestors(fn: Function, values: Sequence[Value]) -> set[Value]:
+    """`values` and all that they are computed from."""
+    found = set(values)
+    for op in reversed(fn.ops):
+        if any(r in found for r in op.results):
+            found.update(op.operands)
+    return found
 
 
 def split_at_cuts(fn: Function, cuts: list[Value]) -> Function:
