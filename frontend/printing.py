@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -75,12 +76,20 @@ def _body(a: np.ndarray, indent: int) -> str:
     return _nested(a, indent, summarise, fmt)
 
 
-def _formatter(a: np.ndarray) -> Any:
-    """A function number -> text with one width for all of `a`."""
+@dataclass(frozen=True)
+class _Format:
+    """Number -> text, with one width for all of an array."""
+
+    text: Callable[[Any], str]
+    width: int
+
+    def __call__(self, x: Any) -> str:
+        return self.text(x).rjust(self.width)
+
+
+def _formatter(a: np.ndarray) -> _Format:
     if a.dtype.kind != "f":
-        texts = [str(x) for x in a.reshape(-1).tolist()]
-        width = max(map(len, texts))
-        return lambda x: str(x).rjust(width)
+        return _Format(str, max(len(str(x)) for x in a.reshape(-1).tolist()))
     finite = np.abs(a[np.isfinite(a) & (a != 0)].astype(np.float64))
     integral = bool((a[np.isfinite(a)] == np.trunc(a[np.isfinite(a)])).all())
     top, low = (finite.max(), finite.min()) if finite.size else (0.0, 0.0)
@@ -97,11 +106,12 @@ def _formatter(a: np.ndarray) -> Any:
             return f"{x:.{_options.precision}e}"
         return f"{x:.0f}." if integral else f"{x:.{_options.precision}f}"
 
-    width = max((len(text(x)) for x in a.reshape(-1).tolist()), default=0)
-    return lambda x: text(x).rjust(width)
+    shown = a[np.isfinite(a) & (a != 0)]  # torch aligns by these only
+    width = max((len(text(x)) for x in shown.tolist()), default=1)
+    return _Format(text, width)
 
 
-def _nested(a: np.ndarray, indent: int, summarise: bool, fmt: Any) -> str:
+def _nested(a: np.ndarray, indent: int, summarise: bool, fmt: _Format) -> str:
     if a.ndim == 0:
         return fmt(a.item()).strip()
     n = a.shape[0]
@@ -112,7 +122,7 @@ def _nested(a: np.ndarray, indent: int, summarise: bool, fmt: Any) -> str:
         words = [fmt(a[k].item()) for k in rows]
         if cut:
             words.insert(edge, " ...")
-        return _wrapped(words, indent)
+        return _wrapped(words, indent, fmt.width)
     parts = [_nested(a[k], indent + 1, summarise, fmt) for k in rows]
     if cut:
         parts.insert(edge, "...")
@@ -120,7 +130,7 @@ def _nested(a: np.ndarray, indent: int, summarise: bool, fmt: Any) -> str:
     return "[" + glue.join(parts) + "]"
 
 
-def _wrapped(words: list[str], indent: int) -> str:
-    per_line = max(1, (_options.linewidth - indent) // (len(words[0]) + 2)) if words else 1
+def _wrapped(words: list[str], indent: int, width: int) -> str:
+    per_line = max(1, (_options.linewidth - indent) // (width + 2))
     lines = [", ".join(words[k : k + per_line]) for k in range(0, len(words), per_line)]
     return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"

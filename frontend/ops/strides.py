@@ -28,11 +28,9 @@ def view_strides(old: Sequence[int], stride: Sequence[int], new: Sequence[int]) 
         else:
             chunks.append((d, s))
     out = [1] * len(new)
-    k, left = len(chunks) - 1, None
+    k, left, step = len(chunks) - 1, 1, stride[-1] if stride else 1
     for j in range(len(new) - 1, -1, -1):
-        if new[j] == 1:
-            continue
-        if left is None or left == 1:
+        if new[j] != 1 and left == 1:
             if k < 0:
                 return None
             left, step = chunks[k]
