@@ -27,13 +27,11 @@ from treadle.ir.core import Block, Builder, Function, Op, Value
 from treadle.ir.ops.identity import Copy
 from treadle.ir.ops.views import Reshape
 from treadle.ir.printer import print_function
-try:
-    from treadle.passes.expand_math import expand_math
-except ImportError:
-    expand_math = lambda f: f
-from treadle.passes.nests import LoweredKernel, lower_kernel
+from treadle.passes.expand_math import expand_math
+from treadle.passes.fuse import fuse_with_report
+from treadle.passes.lower import LoweredKernel, lower_kernel
 from treadle.passes.pipeline import Context, run_pipeline
-from treadle.passes.place import place
+from treadle.passes.plan_memory import plan_memory
 from treadle.runtime import Buffer, ProgramSpec, load, submit
 from treadle.runtime.cache import default_cache
 
@@ -158,13 +156,22 @@ _kernels: dict[str, tuple[bytes, str, Any]] = {}  # digest of a loop function ->
 
 
 def _compile_graph(graph: Function, leaves: int, donated: frozenset[int], reason: str) -> ProgramSpec:
-    kernels = run_pipeline(graph, "group", Context(hooks=dumps.hooks(reason)))
+    report = fuse_with_report(graph)
+    kernels = report.function
+    for hook in dumps.hooks(reason):
+        hook("fuse", kernels, 0.0)
     notes.kernels(kernels)
-    plan = place(kernels, donated)
+    notes.refused(f"{describe_value(a)} with {describe_value(b)}: {no.reason}" for a, b, no in report.refusals)
+    plan = plan_memory(kernels, donated)
     lowered = [None if op.operation.name == "kernel.host" else lower_kernel(op) for op in plan.order]
     dumps.functions(reason, [k.function for k in lowered if k is not None], "lower")
     codes = _object_code([k for k in lowered if k is not None], reason)
     return build_program(kernels, plan, lowered, codes, leaves)
+
+
+def describe_value(v: Value) -> str:
+    """A value in a sentence: its type stands for it."""
+    return str(v.type)
 
 
 def _object_code(lowered: list[LoweredKernel], reason: str) -> dict[str, tuple[bytes, str, Any]]:

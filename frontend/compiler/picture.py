@@ -22,7 +22,7 @@ from treadle.recorder.tree import LEAF, Node, children
 
 __all__ = ["Picture", "visualize"]
 
-GRAPH_PIPELINE, KERNEL_PIPELINE = "expand-grad,decompose,simplify", "group"  # as in native.py
+GRAPH_PIPELINE, KERNEL_PIPELINE = "expand-grad,decompose,simplify", "fuse"  # as in native.py
 
 
 class Picture(graphviz.Source):

@@ -10,8 +10,8 @@ from treadle.ir import dims
 from treadle.ir.core import Function, Op, Value
 from treadle.ir.dims import Dim, Expr
 from treadle.ir.loops import LoopContract
-from treadle.passes.nests import LoweredKernel
-from treadle.passes.place import MemoryPlan
+from treadle.passes.lower import LoweredKernel
+from treadle.passes.plan_memory import MemoryPlan
 from treadle.runtime import DimCode, DimTable, KernelCode, Launch, ProgramSpec, Slot, SlotKind
 
 __all__ = ["build_program"]

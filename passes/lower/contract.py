@@ -35,6 +35,8 @@ class ContractForm:
 def contract_form(region: Block) -> ContractForm:
     """The groups of a region with one contraction. Raises Refused where an operand's address is not affine."""
     nest = trace_nest(region)
+    if len(nest.reduces) != 1:
+        raise Refused("a contraction stands beside another reduction")
     (fold,) = nest.reduces
     a, b = (_operand(t) for t in fold.terms)
     in_a, in_b = _strides(a.at), _strides(b.at)
