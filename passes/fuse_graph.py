@@ -170,7 +170,7 @@ def is_gemm(op: Op) -> bool:
         likely(product(extents[c] for c in letters))
         for letters in ([c for c in o.lhs if c not in o.rhs], [c for c in o.rhs if c not in o.lhs], o.summed)
     )
-    return m > 1 and n > 1 and k > 2 and m * n * k >= SMALL
+    return m > 1 and n > 1 and k > 4 and m * n * k >= SMALL
 
 
 def needs(graph: Graph, results: Iterable[Value], inside: set[Value]) -> tuple[list[Op], list[Value]]:

@@ -20,7 +20,7 @@ from treadle.passes.lower.contract import contract_form
 from treadle.passes.lower.cost import likely
 from treadle.passes.lower.nest import trace_nest
 from treadle.passes.lower.nodes import Checked, Load, Nest, all_nodes
-from treadle.passes.lower.trace import REDUCTIONS, Refused
+from treadle.passes.lower.trace import REDUCTIONS, Refused, is_short
 from treadle.passes.schedule import disorder
 
 __all__ = ["Group", "Groups", "No", "YES", "Yes"]
@@ -95,8 +95,9 @@ class Groups:
         g.ops = len(ops)
         g.disorder = None
         g.checks = any(isinstance(op.operation, Take | Gather | Put | Scatter) for op in ops)
-        sizes = [op.result.tensor.numel for op in ops if isinstance(op.operation, REDUCTIONS)]
-        g.outer = sizes[0] if sizes else None
+        inside = {r: op for op in ops for r in op.results}
+        folds = [op for op in ops if isinstance(op.operation, REDUCTIONS) and not is_short(op, inside)]
+        g.outer = folds[0].result.tensor.numel if folds else None
         for v in inputs:
             self.readers.setdefault(v, {})[g] = None
             source = self.of.get(v)
@@ -166,6 +167,8 @@ class Groups:
         kinds = {a.kind, b.kind}
         if kinds not in ({"loops"}, {"contract", "loops"}):
             return No(f"a {a.kind} kernel does not join a {b.kind} kernel")
+        if any(isinstance(n := _numel(g), int) and n == 0 for g in (a, b)):
+            return No("there is nothing to compute")
         if a.ops + b.ops > LARGEST:
             return No("the kernel would be too long")
         if "contract" in kinds:

@@ -33,7 +33,7 @@ TILE = 32  # side of the blocks in which transposes are read
 STRIP = 512  # columns of a task that sums columns
 MIN_STRIP = 64
 LARGE = 4096  # elements of a result whose order in memory matters
-SHORT = 8  # inner extents below this do not fill a vector
+SHORT = 16  # inner extents below this do not fill a vector
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,14 @@ def disorder(nest: Nest) -> int:
         strides = dict(at.parts) if isinstance(at, Ix) else {}
         variables = [a for a in strides if isinstance(a, LoopVar)]
         lane = max((v for v in variables if v not in outer), key=lambda v: v.number, default=None) if by_rows else last
-        if lane in strides and strides[lane] != 1:
+        if lane in strides and not _is_dense(strides[lane]):
             found += likely(product(v.extent for v in variables)) >= LARGE
     return found
+
+
+def _is_dense(stride: Dim) -> bool:
+    """Do lanes this far apart read most of what lies between them, in other turns?"""
+    return isinstance(stride, int) and abs(stride) <= SHORT
 
 
 def _by_columns(nest: Nest, nodes: Iterable[Node], w: LoopVar, inner: list[LoopVar]) -> bool:
@@ -106,8 +111,9 @@ def _by_columns(nest: Nest, nodes: Iterable[Node], w: LoopVar, inner: list[LoopV
         if isinstance(load, Load) and isinstance(load.at, Ix):
             unit = {a for a, c in load.at.parts if isinstance(c, int) and c == 1}
             if not load.vars.isdisjoint(lasts):
-                along_rows += bool(unit & lasts)
-                along_columns += w in unit
+                size = likely(product(v.extent for v in load.vars))
+                along_rows += size * bool(unit & lasts)
+                along_columns += size * (w in unit)
     if along_columns > along_rows:
         return n > 1
     short = all(isinstance(v.extent, int) and v.extent < SHORT for v in inner)

@@ -6,8 +6,10 @@ are turned so that rows lie in order, which is what the runtime sorts, and bools
 
 from __future__ import annotations
 
+from typing import Any
+
 from treadle.ir import dtypes
-from treadle.ir.core import Block, Builder, Function, Op, Rewriter, Value
+from treadle.ir.core import Block, Builder, Function, Op, Rewriter, Value, users
 from treadle.ir.dims import Dim, ceildiv, product
 from treadle.ir.ops.logic import Cast
 from treadle.ir.ops.padding import Pad
@@ -15,23 +17,26 @@ from treadle.ir.ops.reductions import Reduction
 from treadle.ir.ops.sorting import Sort
 from treadle.ir.ops.views import Permute, Reshape
 from treadle.passes.lower.cost import likely
+from treadle.passes.schedule import STRIP
 
 __all__ = ["split_reductions"]
 
-LONG = 1 << 17  # elements of one sum that are worth cutting
-CHUNK = 1 << 13
-FEW = 8  # sums below which there are not enough tasks
-CACHE_LINE = 64
+LONG = 1 << 17  # elements of one reduction that are worth cutting
+CHUNK = 1 << 13  # elements of a part of a sum to one element
+TASKS = 16  # parts of a reduction to a row: independent of the number of threads
+LEAST = 64  # rows of a part
+LOOK = 20  # values behind a reduction that are looked at
 
 
 def split_reductions(fn: Function) -> Function:
     """The same function with long reductions in two steps, and sorts along the last dim."""
     rw = Rewriter()
     b = rw.builder
+    readers = users(fn.body)
     for op in fn.ops:
         b.loc = op.loc
         operands = tuple(map(rw.value, op.operands))
-        new = _split(b, op, operands)
+        new = _split(b, op, operands, readers)
         if new is None:
             rw.copy(op)
         else:
@@ -41,34 +46,52 @@ def split_reductions(fn: Function) -> Function:
     return Function(fn.name, body, fn.level, fn.symbols)
 
 
-def _split(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
+def _split(b: Builder, op: Op, operands: tuple[Value, ...], readers: dict[Value, list[Op]]) -> tuple[Value, ...] | None:
     o = op.operation
     if isinstance(o, Sort):
         return _sort(b, o, operands[0])
     if isinstance(o, Reduction) and o.dims:
         chunk = _chunk(o, operands[0])
-        if chunk:
+        if chunk and (len(o.dims) == operands[0].rank or not _comes_back(op, readers)):
             return (_two_steps(b, o, operands[0], chunk),)
     return None
+
+
+def _comes_back(op: Op, readers: dict[Value, list[Op]]) -> bool:
+    """Is a reduction expanded to its operand's size again, as in a normalisation, which is one kernel?"""
+    size = likely(op.operands[0].tensor.numel)
+    pending, seen = [op.result], {op.result}
+    while pending and len(seen) < LOOK:
+        for reader in readers.get(pending.pop(), ()):
+            for r in reader.results:
+                if likely(r.tensor.numel) >= size:
+                    return True
+                if r not in seen:
+                    seen.add(r)
+                    pending.append(r)
+    return False
 
 
 def _chunk(o: Reduction, x: Value) -> int:
     """Elements of the outermost reduced dims that one partial sum takes; 0 where one step will do."""
     if any(isinstance(d, int) and d == 0 for d in x.shape):
         return 0
+    if o.dims != tuple(range(len(o.dims))):
+        return 0
     reduced = likely(product(x.shape[d] for d in o.dims))
-    kept = [x.shape[d] for d in range(x.rank) if d not in o.dims]
-    sums = likely(product(kept))
-    leading = o.dims == tuple(range(len(o.dims)))
-    if not leading:
+    sums = likely(product(x.shape[len(o.dims) :]))
+    if reduced * sums < LONG:
         return 0
-    tasks = sums if len(o.dims) == x.rank else -(-sums * x.dtype.itemsize // (4 * CACHE_LINE))
-    if reduced * sums < LONG or tasks >= FEW or reduced < 256:
-        return 0
-    return max(64, min(CHUNK, CHUNK // max(1, sums)))
+    if sums == 1:
+        return CHUNK
+    strips = -(-sums // STRIP)
+    chunk = LEAST
+    while chunk * TASKS < reduced * strips:
+        chunk *= 2
+    return chunk if reduced >= 2 * chunk and strips < TASKS // 2 else 0
 
 
-def _two_steps(b: Builder, o: Reduction, x: Value, chunk: int) -> Value:
+def _two_steps(b: Builder, o: Any, x: Value, chunk: int) -> Value:
     """Partial results of `chunk` elements, then their reduction. A last short chunk is filled with the identity."""
     n: Dim = product(x.shape[d] for d in o.dims)
     kept = x.shape[len(o.dims) :]

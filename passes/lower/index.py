@@ -340,7 +340,7 @@ def _divide(x: Ix, d: Dim) -> tuple[Dim, Dim]:
     if _within(inner, d):
         return outer, inner
     if not isinstance(inner, Ix):
-        return outer + inner // d, inner % d
+        return outer + inner // d, inner % d  # type: ignore[operator]
     # Machines divide what is not negative: lift the rest by a multiple of d, or divide it all.
     found = inner.bounds()
     if found is None or not nonnegative(found[0]):
@@ -380,7 +380,7 @@ def _divide_rest(x: Ix, d: Dim) -> tuple[Dim, Dim]:
         rest = Ix.make(low, low_const)
         if _within(rest, c):
             y = Ix.make(high, high_const)
-            return y // by, (y % by) * c + rest
+            return y // by, (y % by) * c + rest  # type: ignore[operator]
     for atom, c in x.parts:
         # c * i runs past d: with i split at d / c the high part is a multiple of d.
         by = ratio(d, c)

@@ -20,6 +20,8 @@ __all__ = ["write_nest"]
 
 KEEP = 10  # what must be saved for a value to be kept for a later stage
 KEEP_BYTES = 1 << 18  # of scratch for one kept value
+SETTLE = 4  # the cost of a value of a row that is computed for all rows beforehand
+SETTLED = 1 << 14  # rows for which that is done
 
 
 def write_nest(
@@ -157,12 +159,14 @@ class _NestWriter:
         return [at for at in found if isinstance(at, Ix)]
 
     def tiles(self, across: Axis) -> Dim:
-        """Square blocks over `across` and the innermost loop: what is read out of order stays in cache."""
+        """Square blocks over `across` and the innermost loop. What lies across is copied in order to scratch first, whose
+        rows are a little longer than the block: so neither memory nor cache is read in large powers of two."""
         w, last = self.w, self.outer[-1]
         side = self.schedule.tile or TILE
         rest = [a for a in self.outer[:-1] if a is not across]
         blocks = ceildiv(across.extent, side)
         tasks = product(a.extent for a in rest) * blocks
+        loads = self.crossing(across, last)
 
         def tile(iv: Value) -> None:
             at = iv
@@ -170,20 +174,34 @@ class _NestWriter:
                 at = w.s.emit(IndexMod(blocks), iv)
                 w.unravel_axes(rest, w.s.emit(IndexDiv(blocks), iv))
             lo, hi = self.span(at, side, across.extent)
+            scratch = {n: w.s.emit(Alloc(n.dtype, side * (side + 1))) for n in loads}
 
             def strip(j: Value, _: tuple[Value, ...]) -> Sequence[Value]:
                 first, end = self.span(j, side, last.extent)
+                block = _Block(self, across, last, lo, first, side + 1)
 
                 def line(i: Value, _: tuple[Value, ...]) -> Sequence[Value]:
                     self.lanes(last, first, end, self.nest.stores)
                     return ()
 
+                block.fill(scratch, hi, end)
                 w.loop(across.last, lo, hi, For("serial"), line)
+                block.forget(scratch)
                 return ()
 
             w.loop(None, w.const(0), w.const(ceildiv(last.extent, side)), For("serial"), strip)
 
         return self.parallel(tasks, tile)
+
+    def crossing(self, across: Axis, last: Axis) -> list[Load]:
+        """Loads that run along memory with `across`, and not with the innermost loop."""
+        found = []
+        for n in self.nodes:
+            if isinstance(n, Load) and n.mask is None and isinstance(n.at, Ix):
+                strides = dict(n.at.parts)
+                if is_one(strides.get(across.last, 0)) and not is_one(strides.get(last.last, 1)):
+                    found.append(n)
+        return found
 
     def stores(self, stores: Sequence[Store]) -> None:
         """Everything is read before anything is written: a result may lie over an operand."""
@@ -216,7 +234,7 @@ class _NestWriter:
     def rows(self) -> Dim:
         def point(iv: Value) -> None:
             self.w.unravel_axes(self.outer, iv)
-            kept = self.keeps(frozenset())
+            kept = self.keeps()
             for st in self.stages:
                 self.row_stage(st, [k for k in kept if k[0] in st.keeps])
             self.w.pass_number += 1
@@ -270,22 +288,24 @@ class _NestWriter:
 
     # Kept values -----------------------------------------------------------------------------------------------------
 
-    def keeps(self, lanes: frozenset[LoopVar]) -> list[tuple[Node, Value, Dim]]:
-        """Scratch for values that later stages need and that are dear to compute twice: (node, buffer, element)."""
+    def keeps(self, lane: LoopVar | None = None, lanes: int = 1) -> list[tuple[Node, Value, Dim]]:
+        """Scratch for values that later stages need and that are dear to compute twice: (node, buffer, element).
+
+        With a `lane` variable, there are `lanes` of each, side by side.
+        """
         found: list[tuple[Node, Value, Dim]] = []
         for k, st in enumerate(self.stages):
             earlier = [e for e in self.stages[:k] if e.inner == st.inner and e.inner]
-            inside = frozenset(st.inner)
-            if not earlier or likely(product(v.extent for v in st.inner)) * 8 > KEEP_BYTES:
+            size = product(v.extent for v in st.inner) * lanes
+            if not earlier or likely(size) * 8 > KEEP_BYTES or (lane is not None and not isinstance(size, int)):
                 continue
+            inside = frozenset(st.inner)
             seen_before = {n: e for e in reversed(earlier) for n in self.varying(e)}
-            for n in self.worth_keeping(st, seen_before, inside):
+            for n in self.worth_keeping(st, seen_before, inside, lane):
                 stage = seen_before[n]
                 if n not in stage.keeps:
                     stage.keeps.append(n)
-                    size = product(v.extent for v in st.inner)
-                    buffer = self.w.s.emit(Alloc(n.dtype, size))
-                    found.append((n, buffer, _address(st.inner)))
+                    found.append((n, self.w.s.emit(Alloc(n.dtype, size)), _address(st.inner) * lanes))
         return found
 
     def varying(self, st: _Stage) -> list[Node]:
@@ -306,7 +326,9 @@ class _NestWriter:
                     pending.append(a)
         return list(found)
 
-    def worth_keeping(self, st: _Stage, before: dict[Node, _Stage], inside: frozenset[LoopVar]) -> list[Node]:
+    def worth_keeping(
+        self, st: _Stage, before: dict[Node, _Stage], inside: frozenset[LoopVar], lane: LoopVar | None
+    ) -> list[Node]:
         """The outermost values of a stage that an earlier one computes and that are dear."""
         found: dict[Node, None] = {}
         seen: set[Node] = set()
@@ -316,7 +338,9 @@ class _NestWriter:
             if n in seen or n.vars.isdisjoint(inside) or isinstance(n, Reduce):
                 continue
             seen.add(n)
-            if n in before and inside <= n.vars and node_cost(n) and subtree_cost(n, inside, KEEP) >= KEEP:
+            gathered = lane is not None and isinstance(n, Load) and _strided(n, lane)
+            dear = gathered or (node_cost(n) and subtree_cost(n, inside, KEEP) >= KEEP)
+            if n in before and inside <= n.vars and dear:
                 found[n] = None
                 continue
             pending += n.args
@@ -347,12 +371,17 @@ class _NestWriter:
                 at = w.s.emit(IndexMod(strips), iv)
                 w.unravel_axes(rest, w.s.emit(IndexDiv(strips), iv))
             lo, hi = self.span(at, block, last.extent)
-            strip = _Strip(self, last, lo, hi, block)
+            strip = _Strip(self, last, lo, hi, block, self.keeps(last.last, block))
             for st in self.stages:
                 strip.stage(st)
             strip.finish([s for s in self.nest.stores if not s.inner])
 
         return self.parallel(tasks, task)
+
+
+def _strided(n: Load, lane: LoopVar) -> bool:
+    """Are the lanes of a load apart in memory?"""
+    return isinstance(n.at, Ix) and dict(n.at.parts).get(lane, 1) != 1
 
 
 def _address(inner: tuple[LoopVar, ...]) -> Dim:
@@ -364,6 +393,52 @@ def _address(inner: tuple[LoopVar, ...]) -> Dim:
 
 
 @dataclass(eq=False)
+class _Block:
+    """A block of a turned map: from `lo` along `across` and from `first` along the innermost loop."""
+
+    n: _NestWriter
+    across: Axis
+    last: Axis
+    lo: Value
+    first: Value
+    pitch: int
+
+    def place(self) -> tuple[tuple[int, ...], tuple[Value, ...]]:
+        """(strides, indices) of this element in a scratch buffer, where `across` is innermost."""
+        w = self.n.w
+        return (self.pitch, -self.pitch, 1, -1), (w.atom(self.last.last), self.first, w.atom(self.across.last), self.lo)
+
+    def fill(self, scratch: dict[Load, Value], hi: Value, end: Value) -> None:
+        """Copy the block, along memory, and read it from the copy from here on."""
+        w = self.n.w
+
+        def copy(iv: Value, _: tuple[Value, ...]) -> Sequence[Value]:
+            values = [w.scalar(n) for n in scratch]
+            strides, indices = self.place()
+            for buffer, value in zip(scratch.values(), values, strict=True):
+                w.s.emit(LoopStore(strides), buffer, value, *indices)
+            return ()
+
+        def row(iv: Value, _: tuple[Value, ...]) -> Sequence[Value]:
+            w.loop(self.across.last, self.lo, hi, self.n.vector(self.across), copy)
+            return ()
+
+        if not scratch:
+            return
+        w.loop(self.last.last, self.first, end, For("serial"), row)
+        for n, buffer in scratch.items():
+            w.replaced[n] = lambda buffer=buffer: self.get(buffer)  # type: ignore[misc]
+
+    def get(self, buffer: Value) -> Value:
+        strides, indices = self.place()
+        return self.n.w.s.emit(LoopLoad(strides), buffer, *indices)
+
+    def forget(self, scratch: dict[Load, Value]) -> None:
+        for n in scratch:
+            del self.n.w.replaced[n]
+
+
+@dataclass(eq=False)
 class _Strip:
     """A strip of columns [lo, hi) of at most `block`: values of one column are kept in scratch, at column - lo."""
 
@@ -372,6 +447,7 @@ class _Strip:
     lo: Value
     hi: Value
     block: int
+    kept: list[tuple[Node, Value, Dim]]
 
     def alloc(self, node: Node) -> Value:
         return self.n.w.s.emit(Alloc(node.dtype, self.block))
@@ -390,19 +466,22 @@ class _Strip:
         w = self.n.w
         return (1, -1), (w.atom(self.axis.last), self.lo)
 
-    def put(self, buffer: Value, value: Value) -> None:
+    def put(self, buffer: Value, value: Value, row: Dim = 0) -> None:
         strides, indices = self.at()
-        self.n.w.s.emit(LoopStore(strides), buffer, value, *indices)
+        more, steps, offset = self.n.w.terms(row)
+        self.n.w.s.emit(LoopStore((*strides, *steps), offset), buffer, value, *indices, *more)
 
-    def get(self, buffer: Value) -> Value:
+    def get(self, buffer: Value, row: Dim = 0) -> Value:
         strides, indices = self.at()
-        return self.n.w.s.emit(LoopLoad(strides), buffer, *indices)
+        more, steps, offset = self.n.w.terms(row)
+        return self.n.w.s.emit(LoopLoad((*strides, *steps), offset), buffer, *indices, *more)
 
     def stage(self, st: _Stage) -> None:
         n, w = self.n, self.n.w
         w.pass_number += 1
         self.settle(st)
         sums = [self.alloc(r) for r in st.reduces]
+        kept = [k for k in self.kept if k[0] in st.keeps]
 
         def start() -> None:
             for r, buffer in zip(st.reduces, sums, strict=True):
@@ -412,6 +491,8 @@ class _Strip:
             values = [n.combine(r, self.get(buffer)) for r, buffer in zip(st.reduces, sums, strict=True)]
             for value, buffer in zip(values, sums, strict=True):
                 self.put(buffer, value)
+            for node, buffer, row in kept:
+                self.put(buffer, w.scalar(node), row)
             n.stores(st.stores)
 
         def level(k: int) -> None:
@@ -429,20 +510,36 @@ class _Strip:
         if sums:
             self.loop(start)
         level(0)
+        for node, buffer, row in kept:
+            w.replaced[node] = lambda buffer=buffer, row=row: self.get(buffer, row)  # type: ignore[misc]
         for r, buffer in zip(st.reduces, sums, strict=True):
             w.replaced[r] = lambda buffer=buffer: self.get(buffer)  # type: ignore[misc]
 
     def settle(self, st: _Stage) -> None:
-        """What a stage's rows need of a column only is computed once before them."""
+        """What a stage needs of a column only, or of a row only, is computed once before it, with lanes."""
         inside = set(st.inner)
         column = self.axis.last
-        wanted: dict[Node, None] = {}
+        columns: dict[Node, None] = {}
+        rows: dict[Node, None] = {}
         for n in self.n.reached(st.roots, inside):
+            if isinstance(n, Reduce):
+                continue
+            if column not in n.vars and n not in self.n.w.replaced and node_cost(n) >= SETTLE:
+                rows[n] = None
             for a in n.args:
                 if a.vars.isdisjoint(inside) and column in a.vars and a not in self.n.w.replaced and node_cost(a) > 1:
-                    wanted[a] = None
-        if not wanted:
-            return
+                    columns[a] = None
+        if columns:
+            self.settle_columns(list(columns))
+        axes = self.n.axes[st.inner]
+        if rows and len(axes) == 1 and likely(axes[0].extent) <= SETTLED:
+            self.settle_rows(axes[0], [n for n in rows if not self.behind(n, rows)])
+
+    def behind(self, n: Node, others: dict[Node, None]) -> bool:
+        """Is `n` needed by others of `others` only?"""
+        return any(n in all_nodes([o])[1:] for o in others if o is not n)
+
+    def settle_columns(self, wanted: list[Node]) -> None:
         buffers = {a: self.alloc(a) for a in wanted}
 
         def compute() -> None:
@@ -452,6 +549,12 @@ class _Strip:
         self.loop(compute)
         for a, buffer in buffers.items():
             self.n.w.replaced[a] = lambda buffer=buffer: self.get(buffer)  # type: ignore[misc]
+
+    def settle_rows(self, rows: Axis, wanted: list[Node]) -> None:
+        n, w = self.n, self.n.w
+        kept = [(a, w.s.emit(Alloc(a.dtype, rows.extent)), _address(rows.vars)) for a in wanted]
+        n.lanes(rows, w.const(0), w.const(rows.extent), (), kept)
+        n.offer(kept)
 
     def finish(self, stores: list[Store]) -> None:
         self.n.w.pass_number += 1

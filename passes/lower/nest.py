@@ -9,7 +9,7 @@ from treadle.ir.core import Block, Op, Value
 from treadle.ir.dims import Dim, product
 from treadle.passes.lower.index import Ix, LoopVar, Space, linear, ratio
 from treadle.passes.lower.nodes import Nest, Node, Store
-from treadle.passes.lower.trace import REDUCTIONS, Place, Refused, Tracer
+from treadle.passes.lower.trace import REDUCTIONS, Place, Refused, Tracer, is_short
 
 __all__ = ["trace_nest"]
 
@@ -17,11 +17,26 @@ RESTARTS = 8
 
 
 def trace_nest(block: Block) -> Nest:
-    """The nest of a region. Raises Refused where the region is not one nest."""
+    """The nest of a region. Raises Refused where the region is not one nest.
+
+    Short reductions are written out where they are all there is, or where that makes a nest.
+    """
+    producers = {r: op for op in block.ops for r in op.results}
+    folds = [op for op in block.ops if isinstance(op.operation, REDUCTIONS)]
+    short = {op for op in folds if is_short(op, producers)}
+    if not short or len(short) == len(folds):
+        return _trace(block, short)
+    try:
+        return _trace(block, set())
+    except Refused:
+        return _trace(block, short)
+
+
+def _trace(block: Block, short: set[Op]) -> Nest:
     splits: dict = {}
     for _ in range(RESTARTS):
         space = Space(dict(splits))
-        made = _NestTracer(block, space).run()
+        made = _NestTracer(block, space, short).run()
         fresh = {k: d for k, d in space.wanted.items() if k not in splits}
         if not fresh:
             return made
@@ -48,16 +63,17 @@ class _Span:
 class _NestTracer:
     """One attempt at a nest."""
 
-    def __init__(self, block: Block, space: Space) -> None:
+    def __init__(self, block: Block, space: Space, short: set[Op]) -> None:
         self.block = block
         self.space = space
         self.tracer = Tracer(block, space)
-        self.behind = _behind_reductions(block)
+        self.tracer.short = short
+        self.behind = _behind_reductions(block, short)
         self.stores: dict[int, Store] = {}
 
     def run(self) -> Nest:
         t = self.tracer
-        reductions = [op for op in self.block.ops if isinstance(op.operation, REDUCTIONS)]
+        reductions = [op for op in self.block.ops if _is_fold(op, self.tracer.short)]
         results = list(dict.fromkeys(self.block.yields))
         shape = reductions[0].result.shape if reductions else _widest(results).shape
         t.outer = t.place(shape, (self.space.index(("o", j), d) for j, d in enumerate(shape)))
@@ -217,14 +233,14 @@ def _widest(values: Iterable[Value]) -> Value:
     return best
 
 
-def _behind_reductions(block: Block) -> set[Value]:
+def _behind_reductions(block: Block, short: set[Op]) -> set[Value]:
     """Values that a reduction goes into."""
     found: set[Value] = set()
     for op in block.ops:
-        if _is_reduction(op) or any(v in found for v in op.operands):
+        if _is_fold(op, short) or any(v in found for v in op.operands):
             found.update(op.results)
     return found
 
 
-def _is_reduction(op: Op) -> bool:
-    return isinstance(op.operation, REDUCTIONS)
+def _is_fold(op: Op, short: set[Op]) -> bool:
+    return isinstance(op.operation, REDUCTIONS) and op not in short

@@ -6,14 +6,15 @@ row-major correspondence. So a reshape costs nothing until something asks for a 
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from treadle.ir import dtypes
 from treadle.ir.core import Block, Op, Operation, Value
-from treadle.ir.dims import Dim
+from treadle.ir.dims import Dim, product
 from treadle.ir.dtypes import DType
 from treadle.ir.ops.base import Elementwise, View
 from treadle.ir.ops.contraction import Contract
@@ -40,9 +41,10 @@ from treadle.passes.lower.nodes import (
     ix_vars,
 )
 
-__all__ = ["Place", "REDUCTIONS", "Refused", "Tracer"]
+__all__ = ["Place", "REDUCTIONS", "Refused", "Tracer", "is_short"]
 
 REDUCTIONS = (Reduction, ArgMax, ArgMin, Fold, Contract)
+SHORT = 16  # terms of a reduction of loads that are written out
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))  # chains of views can be long
 
 
@@ -70,6 +72,7 @@ class Tracer:
         self.block = block
         self.space = space
         self.producers: dict[Value, Op] = {r: op for op in block.ops for r in op.results}
+        self.short: set[Op] = set()  # reductions that are written out
         self.params = {p: k for k, p in enumerate(block.params)}
         self.memo: dict[tuple[Value, Place], Node] = {}
         self.shared: dict[tuple, Node] = {}
@@ -204,6 +207,8 @@ class Tracer:
             x = op.operands[0]
             return self.value(x, self.place(x.shape, o.index_map(self.own(v, at), x.shape), at.mask))
         if isinstance(o, REDUCTIONS):
+            if op in self.short:
+                return self.written_out(op, at)
             return self.reduced(v, op, at)
         rule = _RULES.get(type(o))
         if rule is None:
@@ -227,17 +232,51 @@ class Tracer:
         if found is None:
             assert self.outer is not None
             own = self.own(v, self.outer)
-            o = op.operation
-            if isinstance(o, Reduction):
-                found = self.fold(op, own)
-            elif isinstance(o, Fold):
-                found = self.window_sum(op, own)
-            elif isinstance(o, Contract):
-                found = self.contraction(op, own)
-            else:
-                found = self.extreme_index(op, own)
+            found = self.extreme_index(op, own) if isinstance(op.operation, ArgMax | ArgMin) else self.fold(op, own)
             self.folded[v] = found
         return found
+
+    def written_out(self, op: Op, at: Place) -> Node:
+        """A reduction of a few loads, term by term: it can be had at any point."""
+        o: Any = op.operation
+        x = op.operands[0]
+        own = self.own(op.result, at)
+        accumulate = o.accumulate_dtype(x.dtype)
+        total = self.const(o.identity(x.dtype), accumulate)
+        combiner = o.combiner
+        if x.dtype.kind == "b":
+            combiner = {"maximum": "or", "minimum": "and"}.get(combiner, combiner)
+        for element in itertools.product(*map(range, _extents(op))):  # type: ignore[arg-type]
+            terms = [self.cast(t, accumulate) for t in self.terms(op, own, element, at.mask)]
+            if len(terms) == 1:
+                total = self.call(combiner, total, terms[0])
+            elif accumulate.kind == "f":
+                total = self.call("fma", *terms, total)
+            else:
+                total = self.call("add", total, self.call("mul", *terms))
+        return self.cast(total, op.result.dtype)
+
+    def cast(self, n: Node, dtype: DType) -> Node:
+        return n if n.dtype is dtype else self.call(f"cast:{dtype.name}", n, dtype=dtype)
+
+    def terms(self, op: Op, own: tuple[Dim, ...], inner: tuple[Dim, ...], mask: Node | None) -> tuple[Node, ...]:
+        """What a reduction multiplies and adds at result index `own` and inner index `inner`."""
+        o: Any = op.operation
+        x = op.operands[0]
+        if isinstance(o, Fold):
+            index, conditions = o.index_map(own, inner, x.shape)
+            zero = self.const(_as_kind(0, x.dtype), x.dtype)
+            inside = lambda m: self.value(x, self.place(x.shape, index, m))  # noqa: E731
+            return (self.guarded(self.holds(conditions), inside, zero, mask),)
+        if isinstance(o, Contract):
+            at: dict[str, Dim] = {**dict(zip(o.out, own, strict=True)), **dict(zip(o.summed, inner, strict=True))}
+            return tuple(
+                self.value(v, self.place(v.shape, (at[c] for c in letters), mask))
+                for v, letters in zip(op.operands, (o.lhs, o.rhs), strict=True)
+            )
+        outer, rest = iter(own), iter(inner)
+        index = tuple(next(rest) if d in o.dims else next(outer) for d in range(x.rank))
+        return (self.value(x, self.place(x.shape, index, mask)),)
 
     def inner(self, extents: tuple[Dim, ...]) -> tuple[tuple[Dim, ...], tuple[LoopVar, ...]]:
         """Indices of an inner space, and the variables in them. Inner spaces of equal extents share variables."""
@@ -271,43 +310,22 @@ class Tracer:
             node = Reduce(accumulate, variables, level, terms, inner, combiner, identity, accumulate)
             self.reduces.append(node)
             found = self.shared[key] = node
-        return found if result is accumulate else self.call(f"cast:{result.name}", found, dtype=result)
+        return self.cast(found, result)
 
     def fold(self, op: Op, own: tuple[Dim, ...]) -> Node:
         o: Any = op.operation
-        (x,) = op.operands
-        inner, variables = self.inner(tuple(x.shape[d] for d in o.dims))
-        outer, rest = iter(own), iter(inner)
-        index = [next(rest) if d in o.dims else next(outer) for d in range(x.rank)]
-        at = self.place(x.shape, index)
-        self.spaces.append(at)
-        term = self.value(x, at)
+        x = op.operands[0]
+        inner, variables = self.inner(_extents(op))
+        if isinstance(o, Reduction):
+            outer, rest = iter(own), iter(inner)
+            index = [next(rest) if d in o.dims else next(outer) for d in range(x.rank)]
+            self.spaces.append(self.place(x.shape, index))
+        terms = self.terms(op, own, inner, None)
         combiner = o.combiner
         if x.dtype.kind == "b":
             combiner = {"maximum": "or", "minimum": "and"}.get(combiner, combiner)
         pair = (o.accumulate_dtype(x.dtype), op.result.dtype)
-        return self.folded_over((term,), variables, combiner, o.identity(x.dtype), pair)
-
-    def window_sum(self, op: Op, own: tuple[Dim, ...]) -> Node:
-        o: Any = op.operation
-        (x,) = op.operands
-        element, variables = self.inner(x.shape[x.rank - len(o.shape) :])
-        index, conditions = o.index_map(own, element, x.shape)
-        ok = self.holds(conditions)
-        term = self.guarded(
-            ok, lambda mask: self.value(x, self.place(x.shape, index, mask)), self.const(0, x.dtype), None
-        )
-        return self.folded_over((term,), variables, "add", 0, (o.accumulate_dtype(x.dtype), x.dtype))
-
-    def contraction(self, op: Op, own: tuple[Dim, ...]) -> Node:
-        o: Any = op.operation
-        a, b = op.operands
-        sizes = dict(zip(o.lhs, a.shape, strict=True))
-        inner, variables = self.inner(tuple(sizes[c] for c in o.summed))
-        at: dict[str, Dim] = {**dict(zip(o.out, own, strict=True)), **dict(zip(o.summed, inner, strict=True))}
-        x = self.value(a, self.place(a.shape, (at[c] for c in o.lhs)))
-        y = self.value(b, self.place(b.shape, (at[c] for c in o.rhs)))
-        return self.folded_over((x, y), variables, "add", 0, (o.accumulate_dtype(a.dtype), a.dtype))
+        return self.folded_over(terms, variables, combiner, o.identity(x.dtype), pair)
 
     def extreme_index(self, op: Op, own: tuple[Dim, ...]) -> Node:
         """In two stages, which both run with lanes: the extreme, then the least index that has it."""
@@ -429,6 +447,35 @@ _RULES: dict[type[Operation], Callable[[Tracer, Op, Place], Node]] = {
     Constant: Tracer.constant, DimValue: Tracer.dim_value, Iota: Tracer.iota, RandomBits: Tracer.random,
     Pad: Tracer.pad, SliceUpdate: Tracer.slice_update, Concat: Tracer.concat, Take: Tracer.take, Gather: Tracer.gather,
 }  # fmt: skip
+
+
+def _extents(op: Op) -> tuple[Dim, ...]:
+    """What a reduction runs over."""
+    o: Any = op.operation
+    x = op.operands[0]
+    if isinstance(o, Fold):
+        return x.shape[x.rank - len(o.shape) :]
+    if isinstance(o, Contract):
+        sizes = dict(zip(o.lhs, x.shape, strict=True))
+        return tuple(sizes[c] for c in o.summed)
+    return tuple(x.shape[d] for d in (o.dims if isinstance(o, Reduction) else (o.dim,)))
+
+
+def is_short(op: Op, producers: Mapping[Value, Op]) -> bool:
+    """Is a reduction of so few elements of memory that it is best written out?"""
+    if isinstance(op.operation, ArgMax | ArgMin):
+        return False
+    n = product(_extents(op))
+    if not isinstance(n, int) or n > (SHORT if not isinstance(op.operation, Contract) else SHORT // 4):
+        return False
+    for v in op.operands:
+        while (source := producers.get(v)) is not None:
+            if not isinstance(source.operation, View | Pad | Constant):
+                return False
+            if not source.operands:
+                break
+            v = source.operands[0]
+    return True
 
 
 def _decided(lhs: Dim, relation: str, rhs: Dim) -> bool | None:
