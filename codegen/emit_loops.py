@@ -1,281 +1,265 @@
-"""Loops, loads and stores of the kernel emitter."""
+"""Loops of the kernel emitter.
+
+A vector loop runs in blocks of `width * unroll` iterations, then of `width`, then the rest: in one masked block where
+that pays, else one by one. Each unrolled copy has partial values of its own; they are joined copy by copy, lanes in
+halves, and with the initial value last: an order that depends on the loop's bounds alone.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from treadle.codegen.cpu.contract_code import known
-from treadle.codegen.emit import _RULES, Emitter, Lanes
-from treadle.codegen.emit_scalar import literal, llvm_type, memory_type
-from treadle.ir import loops as lp
-from treadle.ir.core import Op, Value
-from treadle.ir.dtypes import DType, bool_
+from treadle.codegen.emit import Emitter, Lanes, lowers
+from treadle.codegen.emit_scalar import literal, llvm_type
+from treadle.ir.core import Block, Op, Value
+from treadle.ir.dtypes import DType
+from treadle.ir.loops import Affine, For, Store
+from treadle.ir.scalar import Scalar
 from treadle.ir.types import INDEX
 
 __all__: list[str] = []
 
-UNROLL_LIMIT = 16  # trip counts up to this are written out
+WRITTEN_OUT = 4  # trip counts up to this become straight-line code
+SMALL_BODY = 30
+HEAVY_BODY = 6  # scalar functions from which on a masked store is cheaper than iterations one by one
 
 
-# ---- for --------------------------------------------------------------------------------------------------------------
+@lowers(For)
+def _loop(e: Emitter, op: Op) -> list[Lanes]:
+    o = op.operation
+    assert isinstance(o, For)
+    if any(e.env[v].varies for v in op.operands[:2]):
+        raise NotImplementedError("loop.for with bounds that differ from lane to lane")
+    lo, hi = (e.env[v].text for v in op.operands[:2])
+    inits = [e.env[v] for v in op.operands[2:]]
+    if o.kind == "vector" and e.width == 1 and o.width > 1 and o.step == 1 and "last" not in o.combiners:
+        return _VectorLoop(e, op).write(lo, hi, inits)
+    return _serial(e, op, inits, lo, hi)
 
 
-def loop(e: Emitter, op: Op) -> list[Lanes]:
-    """A loop with carried values; vector loops widen where they are the innermost lanes."""
-    if op.operation.kind == "vector" and e.width == 1 and op.operation.width > 1:  # type: ignore[attr-defined]
-        return _vector(e, op)
-    return _serial(e, op, [e.env[v] for v in op.operands[2:]], e.env[op.operands[0]].text, e.env[op.operands[1]].text)
+# ---- one iteration at a time -----------------------------------------------------------------------------------------
 
 
-def _kind(e: Emitter, v: Value, varies: bool) -> str:
-    if v.type is INDEX:
-        return "i64"
-    return llvm_type(v.type.dtype, e.width if varies else 1)  # type: ignore[attr-defined]
+def _carried(e: Emitter, v: Value, x: Lanes) -> str:
+    """A carried value as an operand: in a vector loop, always one for each lane."""
+    if e.width == 1:
+        return x.text
+    return e.vector_index(x) if v.type is INDEX else e.widened(x, v.dtype)
 
 
-def _serial(e: Emitter, op: Op, inits: list[Lanes], lo: str, hi: str) -> list[Lanes]:
-    region = op.regions[0]
-    varies = e.width > 1
+def _serial(e: Emitter, op: Op, inits: Sequence[Lanes], lo: str, hi: str) -> list[Lanes]:
+    o, region = op.operation, op.regions[0]
+    assert isinstance(o, For)
     carried = region.params[1:]
-    lanes = [varies and v.type is not INDEX for v in carried]
-    starts = [e.widened(x, v.type.dtype) if w else x.text for x, v, w in zip(inits, carried, lanes, strict=True)]  # type: ignore[attr-defined]
-    kinds = [_kind(e, v, w) for v, w in zip(carried, lanes, strict=True)]
-    step = str(op.operation.step)  # type: ignore[attr-defined]
+    lanes = e.width > 1
+    kinds = [f"<{e.width} x i64>" if lanes else "i64" if v.type is INDEX else "" for v in carried]
+    kinds = [llvm_type(v.dtype, e.width) if v.type is not INDEX else k for v, k in zip(carried, kinds, strict=True)]
+    starts = [_carried(e, v, x) for v, x in zip(carried, inits, strict=True)]
 
     def body(iv: str, *values: str) -> list[str]:
         e.env[region.params[0]] = Lanes(iv)
-        for v, text, w in zip(carried, values, lanes, strict=True):
-            e.env[v] = Lanes(text, w)
-        out = e.block(region)
-        return [e.widened(x, v.type.dtype) if w else x.text for x, v, w in zip(out, carried, lanes, strict=True)]  # type: ignore[attr-defined]
+        e.env.update({v: Lanes(text, lanes) for v, text in zip(carried, values, strict=True)})
+        return [_carried(e, v, x) for v, x in zip(carried, e.block(region), strict=True)]
 
     first, last = known(lo), known(hi)
-    if first is not None and last is not None and not carried and (last - first) // int(step) <= 4 and len(region.ops) < 30:
-        for k in range(first, last, int(step)):
-            body(str(k))
-        return []
-    done = e.code.loop(lo, hi, body, list(zip(kinds, starts, strict=True)), step)
-    return [Lanes(text, w) for text, w in zip(done, lanes, strict=True)]
+    if first is not None and last is not None:
+        trips = range(first, last, o.step)
+        if len(trips) <= WRITTEN_OUT and sum(1 for _ in _ops(region)) <= SMALL_BODY:
+            values = starts
+            for i in trips:
+                values = body(str(i), *values)
+            return [Lanes(text, lanes) for text in values]
+    done = e.code.loop(lo, hi, body, list(zip(kinds, starts, strict=True)), str(o.step))
+    return [Lanes(text, lanes) for text in done]
 
 
-IDENTITY: dict[str, Any] = {"add": 0, "mul": 1, "and": True, "or": False}
+def _ops(block: Block) -> Iterator[Op]:
+    for op in block.ops:
+        yield op
+        for region in op.regions:
+            yield from _ops(region)
+
+
+# ---- lanes -----------------------------------------------------------------------------------------------------------
 
 
 def _identity(combiner: str, dtype: DType) -> str:
     if combiner in ("maximum", "minimum"):
-        low = combiner == "maximum"
+        lowest = combiner == "maximum"
         if dtype.kind == "f":
-            return literal(float("-inf") if low else float("inf"), dtype)
+            return literal(float("-inf") if lowest else float("inf"), dtype)
         if dtype.kind == "b":
-            return literal(not low, dtype)
-        bits = dtype.bits
-        extremes = (0, 2**bits - 1) if dtype.kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-        return literal(extremes[0 if low else 1], dtype)
-    value = IDENTITY[combiner]
-    if combiner == "and" and dtype.kind in "ui":
-        value = -1
-    return literal(value, dtype)
+            return literal(not lowest, dtype)
+        low = 0 if dtype.kind == "u" else -(2 ** (dtype.bits - 1))
+        return literal(low if lowest else low + 2**dtype.bits - 1, dtype)
+    if combiner == "and":
+        return literal(True if dtype.kind == "b" else -1, dtype)
+    return literal(1 if combiner == "mul" else 0, dtype)
 
 
-def _vector(e: Emitter, op: Op) -> list[Lanes]:
-    o: Any = op.operation
-    code = e.code
-    lo, hi = (e.env[v].text for v in op.operands[:2])
-    inits = [e.env[v] for v in op.operands[2:]]
-    carried = op.regions[0].params[1:]
-    if "last" in o.combiners:
-        return _serial(e, op, inits, lo, hi)
-    width, unroll = o.width, max(1, o.unroll)
-    count = code.sub(hi, lo)
-    n = known(count)
-    partials: list[str] = [f"splat ({llvm_type(v.type.dtype)} {_identity(c, v.type.dtype)})" for v, c in zip(carried, o.combiners, strict=True)]  # type: ignore[attr-defined]
-    at = lo
-    ran = False
-    for u in (unroll, 1) if unroll > 1 else (1,):
-        block = width * u
-        if n is not None and n < block:
-            continue
-        stop = code.add(at, code.mul(code.div(code.sub(hi, at), str(block)), str(block)))
-        partials = _blocks(e, op, at, stop, width, u, partials)
-        at, ran = stop, True
-        if n is not None:
-            n = n % block
-            if n == 0:
+class _VectorLoop:
+    """Writes one vector loop."""
+
+    def __init__(self, e: Emitter, op: Op) -> None:
+        assert isinstance(op.operation, For)
+        self.e, self.o, self.op, self.region = e, op.operation, op, op.regions[0]
+        self.width, self.unroll = op.operation.width, max(1, op.operation.unroll)
+        self.index, self.carried = self.region.params[0], self.region.params[1:]
+        self.pairs = list(zip(self.o.combiners, (v.dtype for v in self.carried), strict=True))
+        self.fresh = [f"splat ({llvm_type(d)} {_identity(c, d)})" for c, d in self.pairs]
+        self.kinds = [llvm_type(d, self.width) for _, d in self.pairs]
+
+    def write(self, lo: str, hi: str, inits: list[Lanes]) -> list[Lanes]:
+        code = self.e.code
+        count = known(code.sub(hi, lo))
+        at, partials = lo, self.fresh
+        for copies in dict.fromkeys((self.unroll, 1)):
+            block = self.width * copies
+            if count is not None and count < block:
+                continue
+            whole = code.mul(code.div(code.sub(hi, at), str(block)), str(block))
+            stop = code.add(at, whole)
+            partials = self._blocks(at, stop, copies, partials)
+            at = stop
+            count = None if count is None else count % block
+            if count == 0:
                 break
-    values = inits
-    if ran and carried:
-        values = [
-            Lanes(_join(e, c, v.type.dtype, init.text, _horizontal(e, c, v.type.dtype, width, p)))  # type: ignore[attr-defined]
-            for c, v, init, p in zip(o.combiners, carried, inits, partials, strict=True)
-        ]
-    if n == 0:
-        return values
-    return _serial(e, op, values, at, hi)
+        if count != 0 and self._masks(count is not None):
+            partials = self._masked(at, hi, partials)
+            count = 0
+        values = inits
+        if partials is not self.fresh:
+            joined = [
+                self._combine(c, d, init.text, self._horizontal(c, d, p))
+                for (c, d), init, p in zip(self.pairs, inits, partials, strict=True)
+            ]
+            values = [Lanes(text) for text in joined]
+        return values if count == 0 else _serial(self.e, self.op, values, at, hi)
 
+    # ---- blocks ----
 
-def _blocks(e: Emitter, op: Op, lo: str, hi: str, width: int, unroll: int, partials: list[str]) -> list[str]:
-    """Main loop in steps of width * unroll; the combined partial vectors."""
-    region, o = op.regions[0], op.operation
-    carried = region.params[1:]
-    kinds = [llvm_type(v.type.dtype, width) for v in carried]  # type: ignore[attr-defined]
-    fresh = [f"splat ({llvm_type(v.type.dtype)} {_identity(c, v.type.dtype)})" for v, c in zip(carried, o.combiners, strict=True)]  # type: ignore[attr-defined]
-    starts = [*partials, *(fresh * (unroll - 1))]
-
-    def body(iv: str, *values: str) -> list[str]:
-        e.width = width
-        out: list[str] = []
-        for u in range(unroll):
-            e.env[region.params[0]] = Lanes(e.code.add(iv, str(u * width)), False, 1)
-            for v, text in zip(carried, values[u * len(carried) :], strict=False):
-                e.env[v] = Lanes(text, True)
-            out += [e.widened(x, v.type.dtype) for x, v in zip(e.block(region), carried, strict=True)]  # type: ignore[attr-defined]
+    def _body(self, iv: str, values: Sequence[str], mask: str | None = None) -> list[str]:
+        """One block of lanes from `iv` on; the next carried vectors."""
+        e = self.e
+        bindings = {v: Lanes(text, True) for v, text in zip(self.carried, values, strict=True)}
+        bindings[self.index] = Lanes(iv, False, 1)
+        found = e.emit_block(self.region, bindings, self.width, mask)
+        e.width = self.width
+        texts = [e.widened(x, d) for x, (_, d) in zip(found, self.pairs, strict=True)]
         e.width = 1
+        return texts
+
+    def _blocks(self, lo: str, hi: str, copies: int, partials: list[str]) -> list[str]:
+        """The main loop in steps of width * copies; the joined partial vectors."""
+        n = len(self.carried)
+        starts = [*partials, *(self.fresh * (copies - 1))]
+
+        def body(iv: str, *values: str) -> list[str]:
+            out: list[str] = []
+            for u in range(copies):
+                at = self.e.code.add(iv, str(u * self.width))
+                out += self._body(at, values[u * n : (u + 1) * n])
+            return out
+
+        step = str(self.width * copies)
+        done = self.e.code.loop(lo, hi, body, list(zip(self.kinds * copies, starts, strict=True)), step)
+        out = done[:n]
+        for u in range(1, copies):
+            more = done[u * n : (u + 1) * n]
+            out = [self._combine(c, d, a, b, self.width) for (c, d), a, b in zip(self.pairs, out, more, strict=True)]
         return out
 
-    done = e.code.loop(lo, hi, body, list(zip(kinds * unroll, starts, strict=True)), str(width * unroll))
-    e.width = width
-    out = done[: len(carried)]
-    for u in range(1, unroll):
-        out = [
-            _join(e, c, v.type.dtype, a, b, width)  # type: ignore[attr-defined]
-            for c, v, a, b in zip(o.combiners, carried, out, done[u * len(carried) :], strict=False)
-        ]
-    e.width = 1
-    return out
+    # ---- the rest in one masked block ----
 
+    def _masks(self, static: bool) -> bool:
+        """Is one masked block for the rest possible, and better than single iterations?
 
-def _join(e: Emitter, combiner: str, dtype: DType, a: str, b: str, width: int = 1) -> str:
-    return e.scalars.call(combiner, dtype, width, [a, b])
+        Rows are stored under a mask only where the target has an instruction for it, and those are slow on some
+        machines: a short body is run one by one instead.
+        """
+        ops = list(_ops(self.region))
+        stores = [op for op in ops if isinstance(op.operation, Store)]
+        if not all(self._maskable(op) for op in stores):
+            return False
+        return not stores or static or sum(isinstance(op.operation, Scalar) for op in ops) > HEAVY_BODY
 
+    def _maskable(self, op: Op) -> bool:
+        """Does a store write a row, of elements that can be masked?"""
+        o = op.operation
+        assert isinstance(o, Store)
+        if o.masked or op.operands[0].dtype.itemsize not in self.e.target.masked_sizes:
+            return False
+        made = {r: inner for inner in _ops(self.region) for r in inner.results}
+        step = 0
+        for v, stride in zip(op.operands[2:], o.strides, strict=True):
+            coefficient = self._coefficient(v, made)
+            if coefficient is None or not isinstance(stride, int):
+                if coefficient != 0:
+                    return False
+                continue
+            step += coefficient * stride
+        return step == 1
 
-def _horizontal(e: Emitter, combiner: str, dtype: DType, width: int, vector: str) -> str:
-    """All lanes combined, in halves: a fixed order."""
-    t = llvm_type(dtype, width)
-    while width > 1:
-        half = width // 2
-        low = ", ".join(f"i32 {k}" for k in range(half))
-        high = ", ".join(f"i32 {k + half}" for k in range(half))
-        a = e.code.let(f"shufflevector {t} {vector}, {t} poison, <{half} x i32> <{low}>")
-        b = e.code.let(f"shufflevector {t} {vector}, {t} poison, <{half} x i32> <{high}>")
-        width = half
-        t = f"<{half} x {llvm_type(dtype)}>"
-        if half == 1:
-            a, b = (e.code.let(f"extractelement {t} {x}, i64 0") for x in (a, b))
-            return _join(e, combiner, dtype, a, b)
-        vector = e.scalars.call(combiner, dtype, half, [a, b])
-    return vector
+    def _coefficient(self, v: Value, made: dict[Value, Op]) -> int | None:
+        """The factor of the loop's index in an index value; None if it is not affine with a known factor."""
+        if v is self.index:
+            return 1
+        op = made.get(v)
+        if op is None:
+            return 0  # from outside, or the index of a loop within
+        if not isinstance(op.operation, Affine):
+            return None
+        total = 0
+        for x, c in zip(op.operands, op.operation.coeffs, strict=True):
+            part = self._coefficient(x, made)
+            if part is None or (part and not isinstance(c, int)):
+                return None
+            total += part * c if part else 0
+        return total
 
+    def _masked(self, lo: str, hi: str, partials: list[str]) -> list[str]:
+        """The last hi - lo < width iterations."""
+        e, w = self.e, self.width
+        rest = e.code.sub(hi, lo)
 
-# ---- memory -----------------------------------------------------------------------------------------------------------
+        def write() -> list[str]:
+            mask = self._alive(rest)
+            news = self._body(lo, partials, mask)
+            return [
+                e.code.let(f"select <{w} x i1> {mask}, {k} {new}, {k} {old}")
+                for k, new, old in zip(self.kinds, news, partials, strict=True)
+            ]
 
+        return e.code.branch(e.code.less("0", rest), write, lambda: partials, self.kinds)
 
-def _address(e: Emitter, op: Op, first: int) -> Lanes:
-    o: Any = op.operation
-    indices = op.operands[first : first + len(o.strides)]
-    return e.index_sum([(e.env[v], s) for v, s in zip(indices, o.strides, strict=True)], o.offset)
+    def _alive(self, rest: str) -> str:
+        """The lanes below `rest`."""
+        e, w = self.e, self.width
+        n = known(rest)
+        if n is not None:
+            return "<" + ", ".join(f"i1 {'true' if k < n else 'false'}" for k in range(w)) + ">"
+        e.width = w
+        count = e.splat_text("i32", e.code.let(f"trunc i64 {rest} to i32"))
+        e.width = 1
+        ramp = "<" + ", ".join(f"i32 {k}" for k in range(w)) + ">"
+        return e.code.let(f"icmp sgt <{w} x i32> {count}, {ramp}")
 
+    # ---- joining ----
 
-def load(e: Emitter, op: Op) -> Lanes:
-    """A load: scalar, contiguous vector, or lane by lane."""
-    buffer, dtype = e.env[op.operands[0]].text, op.operands[0].type.dtype  # type: ignore[attr-defined]
-    mask = e.env[op.operands[-1]] if op.operation.masked else None  # type: ignore[attr-defined]
-    at = _address(e, op, 1)
-    if not at.vector and not at.step and (mask is None or not mask.vector):
-        return Lanes(_load_one(e, buffer, dtype, at.text, mask))
-    if not at.vector and at.step == 1:
-        return Lanes(_load_row(e, buffer, dtype, at.text, mask), True)
-    return Lanes(_gather(e, buffer, dtype, at, mask), True)
+    def _combine(self, combiner: str, dtype: DType, a: str, b: str, width: int = 1) -> str:
+        return self.e.scalars.call(combiner, dtype, width, [a, b])
 
-
-def _load_one(e: Emitter, buffer: str, dtype: DType, index: str, mask: Lanes | None) -> str:
-    m = memory_type(dtype)
-    p = e.code.at(m, buffer, index)
-    if mask is None:
-        return e.scalars.from_memory(e.code.let(f"load {m}, ptr {p}, align {max(1, dtype.itemsize)}"), dtype, 1)
-
-    def yes() -> list[str]:
-        return [e.code.let(f"load {m}, ptr {p}, align {max(1, dtype.itemsize)}")]
-
-    zero = "0" if m[0] == "i" else "0.0"
-    (raw,) = e.code.branch(mask.text, yes, lambda: [zero], [m])
-    return e.scalars.from_memory(raw, dtype, 1)
-
-
-def _load_row(e: Emitter, buffer: str, dtype: DType, index: str, mask: Lanes | None) -> str:
-    m, w = memory_type(dtype), e.width
-    p = e.code.at(m, buffer, index)
-    size = max(1, dtype.itemsize)
-    if mask is None:
-        raw = e.code.let(f"load <{w} x {m}>, ptr {p}, align {size}")
-    else:
-        t = f"<{w} x {m}>"
-        suffix = f"v{w}{m.replace('float', 'f32').replace('double', 'f64')}"
-        e.declarations.add(f"declare {t} @llvm.masked.load.{suffix}.p0(ptr, i32 immarg, <{w} x i1>, {t})")
-        raw = e.code.let(f"call {t} @llvm.masked.load.{suffix}.p0(ptr {p}, i32 {size}, <{w} x i1> {e.widened(mask, bool_)}, {t} zeroinitializer)")
-    return e.scalars.from_memory(raw, dtype, w)
-
-
-def _gather(e: Emitter, buffer: str, dtype: DType, at: Lanes, mask: Lanes | None) -> str:
-    m, w = memory_type(dtype), e.width
-    raw = "poison" if mask is None else "zeroinitializer"
-    index = None if not at.vector else at.text
-    mask_text = None if mask is None else e.widened(mask, bool_)
-    for k in range(w):
-        if index is None:
-            i = e.code.add(at.text, e.code.mul(str(at.step), str(k)))
-        else:
-            i = e.code.let(f"extractelement <{w} x i64> {index}, i64 {k}")
-        p = e.code.at(m, buffer, i)
-        if mask_text is not None:
-            ok = e.code.let(f"extractelement <{w} x i1> {mask_text}, i64 {k}")
-            zero = "0" if m[0] == "i" else "0.0"
-            (one,) = e.code.branch(ok, lambda p=p: [e.code.let(f"load {m}, ptr {p}, align {max(1, dtype.itemsize)}")], lambda: [zero], [m])
-        else:
-            one = e.code.let(f"load {m}, ptr {p}, align {max(1, dtype.itemsize)}")
-        raw = e.code.let(f"insertelement <{w} x {m}> {raw}, {m} {one}, i64 {k}")
-    return e.scalars.from_memory(raw, dtype, w)
-
-
-def store(e: Emitter, op: Op) -> None:
-    """A store: scalar, contiguous vector, or lane by lane."""
-    buffer, dtype = e.env[op.operands[0]].text, op.operands[0].type.dtype  # type: ignore[attr-defined]
-    mask = e.env[op.operands[-1]] if op.operation.masked else None  # type: ignore[attr-defined]
-    value = e.env[op.operands[1]]
-    at = _address(e, op, 2)
-    m, size = memory_type(dtype), max(1, dtype.itemsize)
-    if e.width == 1 or not (at.vector or at.step or value.vector or (mask is not None and mask.vector)):
-        raw = e.scalars.to_memory(value.text, dtype, 1)
-        p = e.code.at(m, buffer, at.text)
-        if mask is None:
-            e.line(f"store {m} {raw}, ptr {p}, align {size}")
-        else:
-            e.code.branch(mask.text, lambda: e.line(f"store {m} {raw}, ptr {p}, align {size}"))
-        return
-    w = e.width
-    raw = e.scalars.to_memory(e.widened(value, dtype), dtype, w)
-    if not at.vector and at.step == 1:
-        p = e.code.at(m, buffer, at.text)
-        if mask is None:
-            e.line(f"store <{w} x {m}> {raw}, ptr {p}, align {size}")
-        else:
-            suffix = f"v{w}{m.replace('float', 'f32').replace('double', 'f64')}"
-            e.declarations.add(f"declare void @llvm.masked.store.{suffix}.p0(<{w} x {m}>, ptr, i32 immarg, <{w} x i1>)")
-            e.line(f"call void @llvm.masked.store.{suffix}.p0(<{w} x {m}> {raw}, ptr {p}, i32 {size}, <{w} x i1> {e.widened(mask, bool_)})")
-        return
-    index = e.vector_index(at)
-    mask_text = None if mask is None else e.widened(mask, bool_)
-    for k in range(w):
-        i = e.code.let(f"extractelement <{w} x i64> {index}, i64 {k}")
-        one = e.code.let(f"extractelement <{w} x {m}> {raw}, i64 {k}")
-        p = e.code.at(m, buffer, i)
-
-        def write(one: str = one, p: str = p) -> None:
-            e.line(f"store {m} {one}, ptr {p}, align {size}")
-
-        if mask_text is None:
-            write()
-        else:
-            e.code.branch(e.code.let(f"extractelement <{w} x i1> {mask_text}, i64 {k}"), write)
-
-
-_RULES.update({lp.For: loop, lp.Load: load, lp.Store: store})
+    def _horizontal(self, combiner: str, dtype: DType, vector: str) -> str:
+        """All lanes combined, in halves: a fixed order."""
+        width, let = self.width, self.e.code.let
+        while width > 1:
+            t, half = llvm_type(dtype, width), width // 2
+            if half == 1:
+                a, b = (let(f"extractelement {t} {vector}, i64 {k}") for k in (0, 1))
+            else:
+                low, high = (", ".join(f"i32 {k + s}" for k in range(half)) for s in (0, half))
+                a, b = (let(f"shufflevector {t} {vector}, {t} poison, <{half} x i32> <{m}>") for m in (low, high))
+            vector = self._combine(combiner, dtype, a, b, half)
+            width = half
+        return vector

@@ -1,89 +1,41 @@
 """Scalar functions as LLVM instructions, on scalars or vectors of lanes alike.
 
-f16 and bf16 values live in registers as floats that the narrow type can hold: every function computes in f32 and rounds.
+f16 and bf16 values live in registers as floats that the narrow type can hold: every function computes in f32 and
+rounds. bool is i1 in registers and a byte in memory. Nothing here may become a call of a library: what is no
+instruction of some target is expanded before (`expand-math`, `legalize`), and any other function is refused.
 """
 
 from __future__ import annotations
 
-import math
-import struct
+from treadle.codegen.emit_cast import Conversions, literal, llvm_type, mangled, memory_type, vector_of
+from treadle.ir.dtypes import DType, bool_, float64
 
-from treadle.ir.dtypes import DType
-
-__all__ = ["llvm_type", "literal", "memory_type", "scalar_function"]
-
-
-def llvm_type(dtype: DType, width: int = 1) -> str:
-    """Register type of a dtype."""
-    name = "float" if dtype.kind == "f" and dtype.bits <= 32 else "double" if dtype.kind == "f" else f"i{dtype.bits}"
-    return name if width == 1 else f"<{width} x {name}>"
-
-
-def memory_type(dtype: DType) -> str:
-    """Type of one element in memory."""
-    if dtype.kind == "b":
-        return "i8"
-    return "i16" if dtype.kind == "f" and dtype.bits == 16 else llvm_type(dtype)
-
-
-def literal(value: float | int | bool, dtype: DType) -> str:
-    """A constant operand."""
-    if dtype.kind == "b":
-        return "true" if value else "false"
-    if dtype.kind != "f":
-        v = int(value) & ((1 << dtype.bits) - 1)
-        return str(v - (1 << dtype.bits) if dtype.kind == "i" and v >> (dtype.bits - 1) else v)
-    x = float(value)
-    if dtype.bits < 64:
-        x = _rounded(x, dtype)
-    return "0x" + struct.pack(">d", x).hex().upper()
-
-
-def _rounded(x: float, dtype: DType) -> float:
-    import numpy as np
-
-    with np.errstate(over="ignore"):
-        if dtype.name == "bfloat16":
-            bits = int(np.float32(x).view(np.uint32))
-            if not math.isnan(x):
-                bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-            return float(np.uint32(bits & 0xFFFFFFFF).view(np.float32))
-        return float(np.dtype(dtype.numpy).type(x))
-
+__all__ = ["Scalars", "literal", "llvm_type", "memory_type"]
 
 _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "fdiv": "fdiv"}
-_INT = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
-_CALL = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "rint": "rint", "trunc": "trunc", "copysign": "copysign",
-         "minimum": "minimum", "maximum": "maximum", "fmin": "minnum", "fmax": "maxnum", "fma": "fma"}  # fmt: skip
+_FLOAT_INTRINSICS = {
+    "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "rint": "rint", "trunc": "trunc", "copysign": "copysign",
+    "fmin": "minnum", "fmax": "maxnum", "fma": "fma", "abs": "fabs",
+}  # fmt: skip
+_INTEGER = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+_ON_BOOL = {"add": "or", "maximum": "or", "fmax": "or", "mul": "and", "minimum": "and", "fmin": "and", "sub": "xor"}
+# Results that a 16-bit float can hold because its operands could.
+_EXACT = frozenset({"neg", "abs", "minimum", "maximum", "fmin", "fmax", "copysign", "isnan", *_COMPARE})
 
 
-class Scalars:
-    """Writes scalar functions; `let(text) -> name` appends an instruction, `need(declaration)` declares an intrinsic."""
-
-    def __init__(self, let, need) -> None:
-        self.let = let
-        self.need = need
-
-    def splat(self, value: float | int | bool, dtype: DType, width: int) -> str:
-        text = literal(value, dtype)
-        return text if width == 1 else f"splat ({llvm_type(dtype)} {text})"
-
-    def intrinsic(self, name: str, t: str, *args: str) -> str:
-        suffix = t.replace("<", "v").replace(">", "").replace(" x ", "").replace("float", "f32").replace("double", "f64")
-        suffix = suffix if suffix.startswith("v") or suffix[0] == "i" else suffix
-        self.need(f"declare {t} @llvm.{name}.{suffix}({', '.join([t] * len(args))})")
-        return self.let(f"call {t} @llvm.{name}.{suffix}({', '.join(f'{t} {a}' for a in args)})")
+class Scalars(Conversions):
+    """Writes scalar functions; `let(text) -> name` appends an instruction. Operands and results are LLVM operands."""
 
     def call(self, fn: str, dtype: DType, width: int, xs: list[str]) -> str:
+        """A function of `ir/scalar.py` but select, on operands of `dtype`."""
         t = llvm_type(dtype, width)
-        if dtype.kind == "f":
-            out = self._float(fn, dtype, t, width, xs)
-            narrow = dtype.bits == 16 and fn not in ("neg", "abs", "minimum", "maximum", "fmin", "fmax", "copysign", "select", *_COMPARE, "isnan")
-            return self.round16(out, dtype, width) if narrow else out
-        return self._int(fn, dtype, t, width, xs)
+        if dtype.kind != "f":
+            return self._integer(fn, dtype, t, width, xs)
+        out = self._float(fn, t, xs)
+        return self.round16(out, dtype, width) if dtype.bits == 16 and fn not in _EXACT else out
 
-    def _float(self, fn: str, dtype: DType, t: str, width: int, xs: list[str]) -> str:
+    def _float(self, fn: str, t: str, xs: list[str]) -> str:
         if fn in _FLOAT:
             return self.let(f"{_FLOAT[fn]} {t} {xs[0]}, {xs[1]}")
         if fn in _COMPARE:
@@ -92,151 +44,112 @@ class Scalars:
             return self.let(f"fcmp uno {t} {xs[0]}, {xs[0]}")
         if fn == "neg":
             return self.let(f"fneg {t} {xs[0]}")
-        if fn == "abs":
-            return self.intrinsic("fabs", t, xs[0])
-        if fn == "frem":
-            return self.let(f"frem {t} {xs[0]}, {xs[1]}")
-        return self.intrinsic(_CALL.get(fn, fn), t, *xs)
+        if fn in ("minimum", "maximum"):
+            return self._extremum(fn, t, *xs)
+        if fn in _FLOAT_INTRINSICS:
+            return self.intrinsic(_FLOAT_INTRINSICS[fn], t, *xs)
+        raise NotImplementedError(f"scalar {fn} on floats reached code generation: expand-math was not run")
 
-    def _int(self, fn: str, dtype: DType, t: str, width: int, xs: list[str]) -> str:
-        signed = dtype.kind == "i"
+    def _extremum(self, fn: str, t: str, a: str, b: str) -> str:
+        """a where a is NaN, else a > b ? a : b, which is b where b is NaN: one instruction on x86, and two more."""
+        i1 = t.replace("float", "i1").replace("double", "i1")
+        better = self.let(f"fcmp {'ogt' if fn == 'maximum' else 'olt'} {t} {a}, {b}")
+        best = self.let(f"select {i1} {better}, {t} {a}, {t} {b}")
+        nan = self.let(f"fcmp uno {t} {a}, {a}")
+        return self.let(f"select {i1} {nan}, {t} {a}, {t} {best}")
+
+    def _integer(self, fn: str, dtype: DType, t: str, width: int, xs: list[str]) -> str:
         if dtype.kind == "b":
-            fn = {"add": "or", "maximum": "or", "fmax": "or", "mul": "and", "minimum": "and", "fmin": "and", "sub": "xor"}.get(fn, fn)
-        if fn in _INT:
-            return self.let(f"{_INT[fn]} {t} {xs[0]}, {xs[1]}")
+            fn = _ON_BOOL.get(fn, fn)
+        signed = dtype.kind == "i"
+        if fn in _INTEGER:
+            return self.let(f"{_INTEGER[fn]} {t} {xs[0]}, {xs[1]}")
         if fn in ("eq", "ne"):
             return self.let(f"icmp {fn} {t} {xs[0]}, {xs[1]}")
         if fn in _COMPARE:
             return self.let(f"icmp {'s' if signed else 'u'}{fn} {t} {xs[0]}, {xs[1]}")
-        if fn == "isnan":
-            return self.splat(False, _BOOL, width)
         if fn in ("minimum", "maximum", "fmin", "fmax"):
-            return self.intrinsic(("s" if signed else "u") + fn[-3:] if fn[0] == "f" else ("s" if signed else "u") + fn[:3], t, *xs)
-        if fn == "neg":
-            return self.let(f"sub {t} {self.splat(0, dtype, width)}, {xs[0]}")
-        if fn == "not":
-            return self.let(f"xor {t} {xs[0]}, {self.splat(True, dtype, width) if dtype.kind == 'b' else self.splat(-1, dtype, width)}")
-        if fn == "abs":
-            return xs[0] if not signed else self.let(f"select {self._i1(width)} {self.let(f'icmp slt {t} {xs[0]}, {self.splat(0, dtype, width)}')}, {t} {self.let(f'sub {t} {self.splat(0, dtype, width)}, {xs[0]}')}, {t} {xs[0]}")
-        if fn in ("idiv", "irem"):
-            return self._divide(fn, dtype, t, width, xs, signed)
-        if fn in ("shl", "shr", "lshr"):
-            return self._shift(fn, dtype, t, width, xs, signed)
-        if fn == "mulhi":
-            wide = f"i{2 * dtype.bits}" if width == 1 else f"<{width} x i{2 * dtype.bits}>"
-            a, b = (self.let(f"zext {t} {x} to {wide}") for x in xs)
-            product = self.let(f"mul {wide} {a}, {b}")
-            amount = str(dtype.bits) if width == 1 else f"splat (i{2 * dtype.bits} {dtype.bits})"
-            return self.let(f"trunc {wide} {self.let(f'lshr {wide} {product}, {amount}')} to {t}")
-        raise NotImplementedError(f"scalar {fn} on {dtype}")
+            return self.intrinsic(("s" if signed else "u") + ("min" if "min" in fn else "max"), t, *xs)
+        rule = getattr(self, f"_integer_{fn}", None)
+        if rule is None:
+            raise NotImplementedError(f"scalar {fn} on {dtype.name}")
+        return rule(dtype, t, width, xs)
 
-    def _i1(self, width: int) -> str:
-        return "i1" if width == 1 else f"<{width} x i1>"
+    # ---- integers ----------------------------------------------------------------------------------------------------
 
-    def _divide(self, fn: str, dtype: DType, t: str, width: int, xs: list[str], signed: bool) -> str:
-        """Truncating; x / 0 is 0 and x % 0 is x; INT_MIN / -1 wraps: the divisor is replaced before the machine sees it."""
-        zero = self.let(f"icmp eq {t} {xs[1]}, {self.splat(0, dtype, width)}")
-        one = self.splat(1, dtype, width)
-        minus = self.let(f"icmp eq {t} {xs[1]}, {self.splat(-1, dtype, width)}") if signed else None
-        unsafe = zero if minus is None else self.let(f"or {self._i1(width)} {zero}, {minus}")
-        safe = self.let(f"select {self._i1(width)} {unsafe}, {t} {one}, {t} {xs[1]}")
-        name = ("s" if signed else "u") + ("div" if fn == "idiv" else "rem")
-        out = self.let(f"{name} {t} {xs[0]}, {safe}")
-        nothing = self.splat(0, dtype, width)
-        if minus is not None:
-            special = self.let(f"sub {t} {nothing}, {xs[0]}") if fn == "idiv" else nothing
-            out = self.let(f"select {self._i1(width)} {minus}, {t} {special}, {t} {out}")
-        return self.let(f"select {self._i1(width)} {zero}, {t} {nothing if fn == 'idiv' else xs[0]}, {t} {out}")
+    def _integer_isnan(self, dtype: DType, t: str, width: int, xs: list[str]) -> str:
+        return self.splat(False, bool_, width)
 
-    def _shift(self, fn: str, dtype: DType, t: str, width: int, xs: list[str], signed: bool) -> str:
-        """Amounts outside 0..bits-1 give 0, or the sign for an arithmetic shift right."""
-        bits = self.splat(dtype.bits, dtype, width)
-        fits = self.let(f"icmp ult {t} {xs[1]}, {bits}")
-        arithmetic = fn == "shr" and signed
-        inside = self.let(f"select {self._i1(width)} {fits}, {t} {xs[1]}, {t} {self.splat(dtype.bits - 1 if arithmetic else 0, dtype, width)}")
-        out = self.let(f"{'shl' if fn == 'shl' else 'ashr' if arithmetic else 'lshr'} {t} {xs[0]}, {inside}")
-        return out if arithmetic else self.let(f"select {self._i1(width)} {fits}, {t} {out}, {t} {self.splat(0, dtype, width)}")
+    def _integer_neg(self, dtype: DType, t: str, width: int, xs: list[str]) -> str:
+        return self.let(f"sub {t} {self.splat(0, dtype, width)}, {xs[0]}")
 
-    # ---- conversions ----------------------------------------------------------------------------------------------
+    def _integer_not(self, dtype: DType, t: str, width: int, xs: list[str]) -> str:
+        ones = self.splat(True if dtype.kind == "b" else -1, dtype, width)
+        return self.let(f"xor {t} {xs[0]}, {ones}")
 
-    def round16(self, x: str, dtype: DType, width: int) -> str:
-        """A float rounded to the nearest f16 or bf16, still in a float register."""
-        f, i = llvm_type(_F32, width), llvm_type(_I32, width)
-        if dtype.name == "float16":
-            h = "half" if width == 1 else f"<{width} x half>"
-            return self.let(f"fpext {h} {self.let(f'fptrunc {f} {x} to {h}')} to {f}")
-        bits = self.let(f"bitcast {f} {x} to {i}")
-        odd = self.let(f"and {i} {self.let(f'lshr {i} {bits}, {self.splat(16, _I32, width)}')}, {self.splat(1, _I32, width)}")
-        up = self.let(f"add {i} {self.let(f'add {i} {bits}, {self.splat(0x7FFF, _I32, width)}')}, {odd}")
-        nan = self.let(f"fcmp uno {f} {x}, {x}")
-        quiet = self.let(f"or {i} {bits}, {self.splat(0x400000, _I32, width)}")
-        chosen = self.let(f"select {self._i1(width)} {nan}, {i} {quiet}, {i} {up}")
-        return self.let(f"bitcast {i} {self.let(f'and {i} {chosen}, {self.splat(-65536, _I32, width)}')} to {f}")
+    def _integer_abs(self, dtype: DType, t: str, width: int, xs: list[str]) -> str:
+        return self.let(f"call {t} @llvm.abs.{mangled(t)}({t} {xs[0]}, i1 false)") if dtype.kind == "i" else xs[0]
 
-    def from_memory(self, raw: str, dtype: DType, width: int) -> str:
-        """A loaded element (memory type) as a register value."""
-        def vec(name: str) -> str:
-            return name if width == 1 else f"<{width} x {name}>"
+    def _integer_fma(self, dtype: DType, t: str, width: int, xs: list[str]) -> str:
+        return self.let(f"add {t} {self.let(f'mul {t} {xs[0]}, {xs[1]}')}, {xs[2]}")
 
-        if dtype.kind == "b":
-            return self.let(f"icmp ne {vec('i8')} {raw}, {'0' if width == 1 else 'zeroinitializer'}")
-        if dtype.name == "float16":
-            return self.let(f"fpext {vec('half')} {self.let(f'bitcast {vec(chr(105) + str(16))} {raw} to {vec(chr(104) + chr(97) + chr(108) + chr(102))}')} to {vec('float')}")
-        if dtype.name == "bfloat16":
-            wide = self.let(f"zext {vec('i16')} {raw} to {vec('i32')}")
-            return self.let(f"bitcast {vec('i32')} {self.let(f'shl {vec(chr(105) + str(32))} {wide}, {self.splat(16, _I32, width)}')} to {vec('float')}")
-        return raw
+    def _integer_mulhi(self, dtype: DType, t: str, width: int, xs: list[str]) -> str:
+        """The high half of the unsigned product, in integers of twice the width."""
+        wide, amount = vector_of(f"i{2 * dtype.bits}", width), str(dtype.bits)
+        a, b = (self.let(f"zext {t} {x} to {wide}") for x in xs)
+        shift = amount if width == 1 else f"splat (i{2 * dtype.bits} {amount})"
+        product = self.let(f"mul {wide} {a}, {b}")
+        return self.let(f"trunc {wide} {self.let(f'lshr {wide} {product}, {shift}')} to {t}")
 
-    def to_memory(self, x: str, dtype: DType, width: int) -> str:
-        """A register value as the memory type."""
-        def vec(name: str) -> str:
-            return name if width == 1 else f"<{width} x {name}>"
+    def _integer_idiv(self, dtype: DType, t: str, width: int, xs: list[str]) -> str:
+        """Truncating; x / 0 is 0, and INT_MIN / -1 wraps."""
+        return self._guarded("div", dtype, t, width, xs)
 
-        if dtype.kind == "b":
-            return self.let(f"zext {vec('i1')} {x} to {vec('i8')}")
-        if dtype.name == "float16":
-            half = self.let(f"fptrunc {vec('float')} {x} to {vec('half')}")
-            return self.let(f"bitcast {vec('half')} {half} to {vec('i16')}")
-        if dtype.name == "bfloat16":
-            bits = self.let(f"bitcast {vec('float')} {x} to {vec('i32')}")
-            return self.let(f"trunc {vec('i32')} {self.let(f'lshr {llvm_type(_I32, width)} {bits}, {self.splat(16, _I32, width)}')} to {vec('i16')}")
-        return x
+    def _integer_irem(self, dtype: DType, t: str, width: int, xs: list[str]) -> str:
+        """The remainder with the sign of x; x % 0 is x."""
+        return self._guarded("rem", dtype, t, width, xs)
 
-    def cast(self, x: str, a: DType, b: DType, width: int) -> str:
-        """Conversion of a register value."""
-        if a is b:
-            return x
-        s, t = llvm_type(a, width), llvm_type(b, width)
-        zero = self.splat(0, a, width)
-        if b.kind == "b":
-            return self.let(f"fcmp une {s} {x}, {zero}") if a.kind == "f" else self.let(f"icmp ne {s} {x}, {zero}")
-        if a.kind == "f" and b.kind == "f":
-            if s != t:
-                x = self.let(f"{'fpext' if b.bits == 64 else 'fptrunc'} {s} {x} to {t}")
-            return self.round16(x, b, width) if b.bits == 16 else x
-        if a.kind == "f":
-            name = "fptosi" if b.kind == "i" else "fptoui"
-            suffix = t.replace("<", "v").replace(">", "").replace(" x ", "")
-            from_ = s.replace("<", "v").replace(">", "").replace(" x ", "").replace("float", "f32").replace("double", "f64")
-            self.need(f"declare {t} @llvm.{name}.sat.{suffix}.{from_}({s})")
-            return self.let(f"call {t} @llvm.{name}.sat.{suffix}.{from_}({s} {x})")
-        if b.kind == "f":
-            out = self.let(f"{'sitofp' if a.kind == 'i' else 'uitofp'} {s} {x} to {t}")
-            return self.round16(out, b, width) if b.bits == 16 else out
-        if a.bits == b.bits:
-            return x
-        name = "trunc" if b.bits < a.bits else "sext" if a.kind == "i" else "zext"
-        return self.let(f"{name} {s} {x} to {t}")
+    def _guarded(self, fn: str, dtype: DType, t: str, width: int, xs: list[str]) -> str:
+        """The machine's division traps on 0 and INT_MIN / -1: the divisor is replaced before it sees them."""
+        signed, i1, nothing = dtype.kind == "i", llvm_type(bool_, width), self.splat(0, dtype, width)
+        zero = self.let(f"icmp eq {t} {xs[1]}, {nothing}")
+        minus = self.let(f"icmp eq {t} {xs[1]}, {self.splat(-1, dtype, width)}") if signed else zero
+        unsafe = self.let(f"or {i1} {zero}, {minus}") if signed else zero
+        safe = self.let(f"select {i1} {unsafe}, {t} {self.splat(1, dtype, width)}, {t} {xs[1]}")
+        out = self._divided(fn, dtype, t, width, xs[0], safe)
+        if signed:
+            special = self.let(f"sub {t} {nothing}, {xs[0]}") if fn == "div" else nothing
+            out = self.let(f"select {i1} {minus}, {t} {special}, {t} {out}")
+        return self.let(f"select {i1} {zero}, {t} {nothing if fn == 'div' else xs[0]}, {t} {out}")
 
-    def bitcast(self, x: str, a: DType, b: DType, width: int) -> str:
-        """The same bits as another dtype."""
-        if a.bits == 16 and a.kind == "f" or b.bits == 16 and b.kind == "f":
-            raw = self.to_memory(x, a, width)
-            return self.from_memory(raw, b, width)
-        s, t = llvm_type(a, width), llvm_type(b, width)
-        return x if s == t else self.let(f"bitcast {s} {x} to {t}")
+    def _divided(self, fn: str, dtype: DType, t: str, width: int, a: str, b: str) -> str:
+        """No vector unit divides integers: up to 32 bits the quotient of doubles, truncated, is exact."""
+        sign = "s" if dtype.kind == "i" else "u"
+        if width == 1 or dtype.bits > 32:
+            return self.let(f"{sign}{fn} {t} {a}, {b}")
+        double = llvm_type(float64, width)
+        x, y = (self.let(f"{sign}itofp {t} {v} to {double}") for v in (a, b))
+        quotient = self.let(f"fpto{sign}i {double} {self.let(f'fdiv {double} {x}, {y}')} to {t}")
+        return quotient if fn == "div" else self.let(f"sub {t} {a}, {self.let(f'mul {t} {quotient}, {b}')}")
 
+    def _integer_shl(self, dtype: DType, t: str, width: int, xs: list[str]) -> str:
+        return self._shift("shl", dtype, t, width, xs)
 
-from treadle.ir.dtypes import bool_ as _BOOL  # noqa: E402
-from treadle.ir.dtypes import float32 as _F32  # noqa: E402
-from treadle.ir.dtypes import int32 as _I32  # noqa: E402
+    def _integer_shr(self, dtype: DType, t: str, width: int, xs: list[str]) -> str:
+        return self._shift("ashr" if dtype.kind == "i" else "lshr", dtype, t, width, xs)
+
+    def _integer_lshr(self, dtype: DType, t: str, width: int, xs: list[str]) -> str:
+        return self._shift("lshr", dtype, t, width, xs)
+
+    def _shift(self, name: str, dtype: DType, t: str, width: int, xs: list[str]) -> str:
+        """Amounts outside 0..bits-1 give 0, or the sign for an arithmetic shift. Constant amounts, the common case, are
+        written as `splat (iN k)` or `k` and need no care."""
+        amount = xs[1].rsplit(" ", 1)[-1].rstrip(")")
+        if amount.isdigit() and int(amount) < dtype.bits:
+            return self.let(f"{name} {t} {xs[0]}, {xs[1]}")
+        i1 = llvm_type(bool_, width)
+        fits = self.let(f"icmp ult {t} {xs[1]}, {self.splat(dtype.bits, dtype, width)}")
+        other = self.splat(dtype.bits - 1 if name == "ashr" else 0, dtype, width)
+        inside = self.let(f"select {i1} {fits}, {t} {xs[1]}, {t} {other}")
+        out = self.let(f"{name} {t} {xs[0]}, {inside}")
+        return out if name == "ashr" else self.let(f"select {i1} {fits}, {t} {out}, {t} {self.splat(0, dtype, width)}")
