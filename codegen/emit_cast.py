@@ -197,6 +197,7 @@ class Conversions:
         Types narrower than the machine's conversion go by way of it, clamped before: their bounds are floats. Where the
         upper bound is no float, what is not below it is chosen after.
         """
+        a = a.compute  # whose floats hold the bounds
         f, i1 = llvm_type(a, width), llvm_type(bool_, width)
         low = -(2 ** (b.bits - 1)) if b.kind == "i" else 0
         high = low + 2**b.bits - 1
