@@ -54,18 +54,18 @@ def _sin_pi(m: Math, f: Value) -> Value:
 def _lgamma_positive(m: Math, x: Value) -> Value:
     one = m.const(1.0, x)
     # Up by one or two below 3/2, down by up to six above 5/2: y in 3/2..5/2.
-    y, factors, below = x, one, m.below(x, 1.5)
-    for limit in (0.5, 1.5):
-        step = m.below(x, limit)
-        factors = m.select(step, m.mul(factors, y), factors)
-        y = m.select(step, m.add(y, one), y)
+    # t = y - 2 is kept apart: near 1, adding 1 would round.
+    below, lowest = m.below(x, 1.5), m.below(x, 0.5)
+    factors = m.select(lowest, m.mul(x, m.add(x, one)), m.select(below, x, one))
+    t = m.select(lowest, x, m.select(below, m.sub(x, one), m.plus(x, -2.0)))
+    y = x
     for limit in range(6):
         step = m.gt(x, m.const(2.5 + limit, x))
         y = m.select(step, m.sub(y, one), y)
+        t = m.select(step, m.sub(t, one), t)
         factors = m.select(step, m.mul(factors, y), factors)
     large = m.above(x, 8.0)
     logarithm = log(m, m.select(large, x, factors))
-    t = m.plus(y, -2.0)
     near = m.add(m.select(below, m.neg(logarithm), logarithm), m.mul(t, m.polynomial(t, _LGAMMA)))
     r = m.fdiv(one, x)
     series = [b / (2 * n * (2 * n - 1)) for n, b in enumerate(_BERNOULLI, 1)]

@@ -11,7 +11,7 @@ from treadle.codegen.cpu.target import cpu_target, host_target
 from treadle.codegen.target import Target
 from treadle.ir.core import Function, Value
 from treadle.ir.dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int32, int64
-from treadle.ir.scalar import FUNCTIONS, PREDICATES
+from treadle.ir.scalar import FUNCTIONS, PREDICATES, TRANSCENDENTAL
 from treadle.ir.types import BufferType
 from treadle.passes.expand_math import expand_math
 from treadle.passes.legalize import legalize
@@ -51,9 +51,12 @@ def prepared(fn: Function, target: Target) -> Function:
     return legalize(expand_math(fn), target.lacks)
 
 
-def every_function(dtype: DType, width: int) -> list[Function]:
+def every_function(dtype: DType, width: int, plain: bool) -> list[Function]:
+    """A kernel for each function; on plain machines, whose code is long, for some."""
     made = []
     for fn, arity in FUNCTIONS.items():
+        if plain and fn in TRANSCENDENTAL and fn not in ("exp", "sin"):
+            continue
         if fn == "select" or (dtype.kind == "f") == (fn in ("idiv", "irem", "and", "or", "xor", "not", "mulhi")):
             continue
         if fn in ("shl", "shr", "lshr") and dtype.kind == "f":
@@ -69,7 +72,7 @@ def every_function(dtype: DType, width: int) -> list[Function]:
 @pytest.mark.parametrize("dtype", [float32, float64, float16, bfloat16, int8, int32, int64], ids=lambda d: d.short)
 def test_no_library_is_called(name: str, dtype: DType) -> None:
     target = TARGETS[name]
-    functions = [prepared(fn, target) for fn in every_function(dtype, target.vector_width(float32))]
+    functions = [prepared(fn, target) for fn in every_function(dtype, target.vector_width(float32), bool(target.lacks))]
     others = [float32, float64, float16, bool_, int8, int64]
     functions += [map_kernel(lambda s, x, d=d: s.cast(x, d), [dtype], d, 37, 4) for d in others]
     module = compile_functions(functions, target)
