@@ -42,7 +42,7 @@ def _flops_of(cls: Any) -> int:
 
 def flops(operation: Operation) -> int:
     """The cost of one element of a graph op, its operands at hand."""
-    return _flops_of(type(operation))
+    return _flops_of(type(operation))  # type: ignore[arg-type]
 
 
 def node_cost(n: Node) -> int:

@@ -159,8 +159,8 @@ class _NestWriter:
         return [at for at in found if isinstance(at, Ix)]
 
     def tiles(self, across: Axis) -> Dim:
-        """Square blocks over `across` and the innermost loop. What lies across is copied in order to scratch first, whose
-        rows are a little longer than the block: so neither memory nor cache is read in large powers of two."""
+        """Square blocks over `across` and the innermost loop. What lies across is copied in order to scratch, with rows
+        a little longer than the block: so neither memory nor cache is read in large powers of two."""
         w, last = self.w, self.outer[-1]
         side = self.schedule.tile or TILE
         rest = [a for a in self.outer[:-1] if a is not across]

@@ -19,7 +19,7 @@ from treadle.ir.ops.indexing import Put
 from treadle.passes.lower.cost import likely
 from treadle.passes.lower.index import Ix, LoopVar, Picked, Space, linear
 from treadle.passes.lower.nodes import Node
-from treadle.passes.lower.trace import Tracer
+from treadle.passes.lower.trace import Tracer, out_of_range
 from treadle.passes.lower.write import Writer
 from treadle.passes.schedule import Machine
 
@@ -219,7 +219,7 @@ class _Scatter:
         ok = s.and_(s.ge(x, s.const(0, x.dtype)), s.lt(x, w.number(self.size, x.dtype, s)))
         if inside is not None:
             ok = s.or_(ok, s.not_(w.scalar(inside)))
-        message = f"IndexError: index is out of bounds for dimension {self.dim} with size {self.size}"
+        message = out_of_range(self.dim, self.size)
         if message not in w.messages:
             w.messages.append(message)
         s.emit(Check(w.messages.index(message) + 1, message), ok)

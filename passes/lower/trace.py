@@ -41,7 +41,7 @@ from treadle.passes.lower.nodes import (
     ix_vars,
 )
 
-__all__ = ["Place", "REDUCTIONS", "Refused", "Tracer", "is_short"]
+__all__ = ["Place", "REDUCTIONS", "Refused", "Tracer", "is_short", "out_of_range"]
 
 REDUCTIONS = (Reduction, ArgMax, ArgMin, Fold, Contract)
 SHORT = 16  # terms of a reduction of loads that are written out
@@ -428,7 +428,7 @@ class Tracer:
         """The index that is read at a place, checked."""
         o: Any = op.operation
         raw = self.value(op.operands[1], at)
-        message = f"IndexError: index is out of bounds for dimension {o.dim} with size {size}"
+        message = out_of_range(o.dim, size)
         args = (raw,) if at.mask is None else (raw, at.mask)
         checked = self.share(
             ("checked", raw, size, at.mask),
@@ -476,6 +476,11 @@ def is_short(op: Op, producers: Mapping[Value, Op]) -> bool:
                 break
             v = source.operands[0]
     return True
+
+
+def out_of_range(dim: int, size: Dim) -> str:
+    """The message of a failed check of an index."""
+    return f"IndexError: index out of range: it is out of bounds for dimension {dim} with size {size}"
 
 
 def _decided(lhs: Dim, relation: str, rhs: Dim) -> bool | None:

@@ -33,7 +33,8 @@ SETTINGS = settings(max_examples=100, deadline=None, suppress_health_check=list(
 def assert_agrees(fn: Function, compiled: bool = False, tol: float = 1e-4, **bindings: int) -> None:
     arrays = random_arrays(fn, bindings=bindings)
     wanted = evaluate(fn, *arrays, bindings=bindings)
-    got = (run_compiled if compiled else run_loops)(fn, *arrays, bindings=bindings)
+    donated = frozenset(range(len(fn.params)))
+    got = (run_compiled if compiled else run_loops)(fn, *arrays, bindings=bindings, donated=donated)
     for g, w in zip(got, wanted, strict=True):
         np.testing.assert_allclose(g, w, tol, tol, err_msg=print_function(fn))
 

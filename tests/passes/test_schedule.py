@@ -38,7 +38,8 @@ def chosen(fn: Function) -> NestSchedule:
 
 @pytest.mark.parametrize(
     ("shape", "dims", "wanted"),
-    [((64, 100), (1,), "rows"), ((64, 100), (0,), "columns"), ((64, 20), (1,), "rows"), ((640, 7), (1,), "map"), ((64, 17, 16), (1,), "columns"), ((1000,), (0,), "rows"),
+    [((64, 100), (1,), "rows"), ((64, 100), (0,), "columns"), ((64, 20), (1,), "rows"), ((640, 7), (1,), "map"),
+     ((64, 17, 16), (1,), "columns"), ((1000,), (0,), "rows"),
      ((8, 30, 64), (0, 1), "columns"), ((8, 30, 64), (0, 2), "rows")],
 )  # fmt: skip
 def test_shape(shape: tuple[int, ...], dims: tuple[int, ...], wanted: str) -> None:
