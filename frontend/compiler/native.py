@@ -88,10 +88,15 @@ def compile_native(fn: Function, leaves: int, donated: frozenset[int], reason: s
             return loaded
     graph = run_pipeline(fn, GRAPH_PIPELINE, Context(hooks=dumps.hooks(reason)))
     graph, outputs = _split_aliases(graph, leaves)
-    spec = _compile_graph(graph, leaves, donated, reason) if graph.returns else None
+    spec = _compile_graph(graph, leaves, _spare(donated, outputs), reason) if graph.returns else None
     if cache is not None:
         cache.put(program_key, _pack(spec, outputs))
     return _executable(spec, outputs, fn, leaves, donated)
+
+
+def _spare(donated: frozenset[int], outputs: tuple[Output, ...]) -> frozenset[int]:
+    """The donated leaves that may be overwritten: not those that are results themselves."""
+    return donated.difference(out.index for out in outputs if out.source == "leaf")
 
 
 def _executable(
@@ -101,7 +106,8 @@ def _executable(
     if spec is not None:
         COUNTERS.programs += 1
         COUNTERS.kernels += len(spec.kernels)
-    flags = tuple(i in donated for i in range(leaves))
+    spare = _spare(donated, outputs)
+    flags = tuple(i in spare for i in range(leaves))
     dtypes = tuple(p.dtype for p in fn.params[leaves:])
     return NativeExecutable(program, outputs, flags, fn.symbols, dtypes)
 
