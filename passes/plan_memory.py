@@ -50,7 +50,7 @@ def plan_memory(fn: Function, donated: frozenset[int] = frozenset()) -> MemoryPl
         if v not in places:
             places[v] = Place("output", j, alias=aliases.get(v, -1))
     order = launches.sorted()
-    arena = _arena(order, places)
+    arena = _arena(launches, order, places)
     return MemoryPlan(order, places, arena)
 
 
@@ -192,29 +192,46 @@ def _donations(fn: Function, launches: _Launches, donated: frozenset[int]) -> di
 # Arena ---------------------------------------------------------------------------------------------------------------
 
 
-def _arena(order: tuple[Op, ...], places: dict[Value, Place]) -> Dim:
-    """Give temporaries their offsets: best fit for sizes that are numbers; symbolic ones share with equal sizes."""
+def _arena(launches: _Launches, order: tuple[Op, ...], places: dict[Value, Place]) -> Dim:
+    """Give temporaries their offsets: best fit for sizes that are numbers; symbolic ones share with equal sizes.
+
+    A result takes over an operand that nothing reads after it, where the launch may write in place.
+    """
     last: dict[Value, int] = {}
     for k, op in enumerate(order):
         for v in (*op.operands, *op.results):
             last[v] = k
     static, symbolic = _Blocks(), _Buckets()
-    chosen: list[tuple[Value, Dim, bool]] = []
-    dying: dict[int, list[tuple[Dim, Dim]]] = {}
+    numbers = {op: k for k, op in enumerate(launches.ops)}
+    offsets: dict[Value, Dim] = {}
+    dying: dict[int, dict[Value, None]] = {}
     for k, op in enumerate(order):
+        mine = dying.pop(k, {})
         for v in op.results:
             if v in places:
                 continue
             size = _rounded(v.tensor.nbytes)
-            pool = static if isinstance(size, int) else symbolic
-            offset = pool.take(size)  # type: ignore[arg-type]
-            chosen.append((v, offset, isinstance(size, int)))
-            dying.setdefault(last[v], []).append((offset, size))
-        for offset, size in dying.pop(k, ()):
-            (static if isinstance(size, int) else symbolic).give(offset, size)  # type: ignore[arg-type]
-    for v, offset, fixed in chosen:
+            taken = next((u for u in mine if _fits(launches, numbers[op], u, v)), None)
+            if taken is not None:
+                offsets[v] = offsets[taken]
+                del mine[taken]
+            else:
+                pool = static if isinstance(size, int) else symbolic
+                offsets[v] = pool.take(size)  # type: ignore[arg-type]
+            (mine if last[v] == k else dying.setdefault(last[v], {}))[v] = None
+        for v in mine:
+            size = _rounded(v.tensor.nbytes)
+            (static if isinstance(size, int) else symbolic).give(offsets[v], size)  # type: ignore[arg-type]
+    for v, offset in offsets.items():
+        fixed = isinstance(v.tensor.nbytes, int)
         places[v] = Place("temp", offset=offset if fixed else offset + static.top)
     return static.top + symbolic.top
+
+
+def _fits(launches: _Launches, k: int, operand: Value, result: Value) -> bool:
+    """May launch `k` write `result` over `operand`, which nothing reads after it?"""
+    same = operand.dtype is result.dtype and operand.tensor.numel == result.tensor.numel
+    return same and operand in launches.ops[k].operands and launches.in_place(k, operand, result)
 
 
 def _rounded(nbytes: Dim) -> Dim:
