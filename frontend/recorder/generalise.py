@@ -43,7 +43,7 @@ def leaf_edge(tr: Trace, h: Handle) -> Node:
         return found
     for pattern, child in tr.node.patterns.get((LEAF, t.dtype, t.rank, t.device, h.grad), ()):
         bound = _match_dims(pattern.shape, t.shape, tr.bindings)
-        if bound is not None:
+        if bound is not None and all(d or isinstance(p, int) for p, d in zip(pattern.shape, t.shape, strict=True)):
             tr.bindings.update(bound)
             return child
     concretise(tr)
@@ -73,10 +73,21 @@ def pattern_edge(tr: Trace, op: Operation, no_grad: int, operands: tuple, scalar
     ints: list[int] = []
     for (pattern, literals), child in tr.node.patterns.get(_op_structure(op, no_grad, operands, ints), ()):
         bound = _match_dims(dims_of(pattern, []), ints, tr.bindings)
-        if bound is not None and all(p is RUNTIME or same_scalar(p, s) for p, s in zip(literals, scalars, strict=True)):
+        if (
+            bound is not None
+            and all(p is RUNTIME or same_scalar(p, s) for p, s in zip(literals, scalars, strict=True))
+            and _no_zero(child, {**tr.bindings, **bound} if bound else tr.bindings)
+        ):
             tr.bindings.update(bound)
             return child
     return None
+
+
+def _no_zero(node: Node, bindings: dict[str, int]) -> bool:
+    """Whether no symbolic size of the results is 0 in this run: an empty tensor is a case of its own, always literal."""
+    if node.info is None:
+        node.info = {d for t in node.types for d in t.shape if isinstance(d, Expr) and not str(d).isidentifier()}
+    return all(evaluate(d, bindings) for d in node.info)
 
 
 def new_edge(tr: Trace, op: Operation, no_grad: int, operands: tuple, key: tuple, scalars: tuple) -> Node:
@@ -301,6 +312,8 @@ def _merge(tr: Trace, old: Node, new: Node, before: dict[str, int], old_scalars:
             return child
     node = tr.build_node(parent, op, new.no_grad, operands)
     node.symbols = {**node.symbols, **fresh}
+    if not (_no_zero(node, before) and _no_zero(node, tr.bindings)):
+        raise CannotGeneralise("a size is 0 in one of the runs")
     group.append(((op, literals), node))
     return node
 
@@ -328,6 +341,8 @@ def _symbolic(
 def _merge_leaf(tr: Trace, old: TensorType, new: TensorType, grad: bool, before: dict[str, int]) -> Node:
     parent = tr.node
     fresh: dict[str, int] = {}
+    if any(a != b and not (a and b) for a, b in zip(old.shape, new.shape, strict=True)):
+        raise CannotGeneralise("a size is 0 in one of the runs")
     shape = tuple(_symbolic(a, b, before, tr.bindings, fresh, parent) for a, b in zip(old.shape, new.shape, strict=True))
     tr.bindings.update(fresh)
     pattern = new.with_shape(shape)
