@@ -165,7 +165,7 @@ class Emitter:
             self.env[region.params[0]] = Lanes(code.add(lo, i if step == 1 else code.mul(i, str(step))))
             self.block(region)
 
-        code.loop(first, last, body)
+        code.loop(first, last, body, plain=True)
         return code.add(start, count)
 
     # ---- dims and indices --------------------------------------------------------------------------------------------

@@ -70,7 +70,8 @@ def _serial(e: Emitter, op: Op, inits: Sequence[Lanes], lo: str, hi: str) -> lis
             for i in trips:
                 values = body(str(i), *values)
             return [Lanes(text, lanes) for text in values]
-    done = e.code.loop(lo, hi, body, list(zip(kinds, starts, strict=True)), str(o.step))
+    plain = lanes or o.kind == "vector"
+    done = e.code.loop(lo, hi, body, list(zip(kinds, starts, strict=True)), str(o.step), plain=plain)
     return [Lanes(text, lanes) for text in done]
 
 
@@ -163,7 +164,7 @@ class _VectorLoop:
             return out
 
         step = str(self.width * copies)
-        done = self.e.code.loop(lo, hi, body, list(zip(self.kinds * copies, starts, strict=True)), step)
+        done = self.e.code.loop(lo, hi, body, list(zip(self.kinds * copies, starts, strict=True)), step, plain=True)
         out = done[:n]
         for u in range(1, copies):
             more = done[u * n : (u + 1) * n]
