@@ -19,8 +19,8 @@ ANY, NUMBER, FLOAT, INT, BOOL = "fib", "fi", "f", "i", "b"
 class Kind:
     """A kind of step: `run(param, *values)`.
 
-    `accepts`: categories of dtypes of each operand; `draw`: makes the parameter; `exact`: elementwise IEEE arithmetic or
-    movement; `decides`: small differences of operands would become large ones; `view`, `writes`: aliasing.
+    `accepts`: categories of dtypes of each operand; `draw`: makes the parameter; `exact`: elementwise IEEE arithmetic
+    or movement; `decides`: small differences of operands would become large ones; `view`, `writes`: aliasing.
     """
 
     run: Callable[..., Any]
@@ -72,8 +72,8 @@ def _sliced(key: tuple[int, slice], x: Any) -> Any:
     return x[(slice(None),) * (dim % x.ndim) + (part,)]
 
 
-def _same(x: Any) -> Any:
-    return x.clamp(-16, 16)
+def _comparison(rng: np.random.Generator) -> str:
+    return ["lt", "eq", "ge", "ne"][rng.integers(4)]
 
 
 def _assign(x: Any, y: Any) -> None:
@@ -168,7 +168,7 @@ STEPS: dict[str, Kind] = {
     "remainder": Kind(lambda p, x, y: x % ((y & 15) + 1), (INT, INT)),
     "bits": Kind(lambda p, x, y: (x & y) | (x ^ p), (INT, INT), _integer),
     "shift": Kind(lambda p, x: (x << p) >> 1, (INT,), lambda rng: int(rng.integers(0, 6))),
-    "compare": Kind(lambda p, x, y: getattr(x, p)(y), (ANY, ANY), lambda rng: ["lt", "eq", "ge", "ne"][rng.integers(4)], decides=True, weight=4),
+    "compare": Kind(lambda p, x, y: getattr(x, p)(y), (ANY, ANY), _comparison, decides=True, weight=4),
     "logic": Kind(lambda p, x, y: (x & ~y) | (y ^ x), (BOOL, BOOL)),
     "where": Kind(lambda p, c, x, y: T.where(c, x, y), (BOOL, ANY, ANY), weight=4),
     "where number": Kind(lambda p, c, x: T.where(c, x, p), (BOOL, NUMBER), _number),
@@ -192,7 +192,7 @@ STEPS: dict[str, Kind] = {
     "cumsum": Kind(lambda p, x: x.cumsum(-1).clamp(-64, 64), (NUMBER,), exact=False, weight=1),
     "sort": Kind(lambda p, x: x.sort(-1)[0], (NUMBER,), weight=1),
     "matmul": Kind(_matmul, (FLOAT, FLOAT), exact=False, weight=4),
-    "matmul with itself": Kind(lambda p, x: (x @ x.mT / 16).clamp(-16, 16) if x.ndim == 2 else x * 2, (FLOAT,), exact=False),
+    "matmul with itself": Kind(lambda p, x: _matmul(p, x, x.mT) if x.ndim == 2 else x * 2, (FLOAT,), exact=False),
     # movement
     "transpose": Kind(lambda p, x: x.transpose(0, -1), (ANY,), view=True),
     "slice": Kind(_sliced, (ANY,), lambda rng: (_dim(rng), _slice(rng)), view=True, weight=3),

@@ -139,7 +139,8 @@ def test_copies_share_nothing(name):
 SAME = {
     "to": lambda x: x.to(T.float32), "float": lambda x: x.float(), "contiguous": lambda x: x.contiguous(),
     "cpu": lambda x: x.cpu(), "expand_as": lambda x: x.expand_as(x), "as_tensor": lambda x: T.as_tensor(x),
-    "squeeze": lambda x: x.squeeze(), "reshape": lambda x: x.reshape(4, 6), "requires_grad_": lambda x: x.requires_grad_(False),
+    "squeeze": lambda x: x.squeeze(), "reshape": lambda x: x.reshape(4, 6),
+    "requires_grad_": lambda x: x.requires_grad_(False),
 }  # fmt: skip
 
 
@@ -221,7 +222,7 @@ def test_version_counts_writes():
     assert v._version == x._version == before + 2
 
 
-# ---- setitem ----------------------------------------------------------------------------------------------------------
+# ---- setitem ---------------------------------------------------------------------------------------------------------
 
 KEYS = [
     0, -1, slice(1, 3), slice(None, None, 2), (slice(None), 1), (1, slice(2, None)), ..., (..., 2), (None, 1), (2, 3),
@@ -301,7 +302,7 @@ def test_setitem_errors():
     assert x.sum().item() == sum(range(24))
 
 
-# ---- NumPy ------------------------------------------------------------------------------------------------------------
+# ---- NumPy -----------------------------------------------------------------------------------------------------------
 
 
 def test_from_numpy_shows_writes_in_both_directions():
@@ -395,7 +396,7 @@ def test_from_numpy_of_a_strided_array_has_its_elements():
     np.testing.assert_array_equal(T.from_numpy(a[:, ::2]).numpy(), a[:, ::2])
 
 
-# ---- autograd and out= ------------------------------------------------------------------------------------------------
+# ---- autograd and out= -----------------------------------------------------------------------------------------------
 
 
 def test_in_place_under_no_grad_on_leaves_keeps_the_leaf():

@@ -109,7 +109,8 @@ def test_meshgrid_and_combinations_of_ranges():
 
 def test_casts():
     x = T.tensor([0.0, 1.5, -2.7])
-    for name, dtype in (("double", T.float64), ("half", T.float16), ("long", T.int64), ("int", T.int32), ("bool", T.bool)):
+    names = {"double": T.float64, "half": T.float16, "long": T.int64, "int": T.int32, "bool": T.bool}
+    for name, dtype in names.items():
         assert getattr(x, name)().dtype is dtype
         assert x.to(dtype).tolist() == getattr(x, name)().tolist()
     assert x.long().tolist() == [0, 1, -2]

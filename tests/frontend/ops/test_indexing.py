@@ -16,8 +16,9 @@ def key_of(key):
 
 
 KEYS = [
-    0, -1, (0, 1), (0, 1, 2), (slice(None), 2), (..., -1), (0, ...), ..., None, (None, 0), (0, None, slice(1)), slice(1, 3),
-    slice(-2, None), (slice(None), slice(None, None, 2)), (slice(None), slice(1, 1)), slice(5, 9), (slice(None), slice(3, 1)),
+    0, -1, (0, 1), (0, 1, 2), (slice(None), 2), (..., -1), (0, ...), ..., None, (None, 0), (0, None, slice(1)),
+    slice(1, 3), slice(-2, None), (slice(None), slice(None, None, 2)), (slice(None), slice(1, 1)), slice(5, 9),
+    (slice(None), slice(3, 1)),
     [0, 2], [[0, 1], [2, 0]], ([0, 2], [1, 3]), ([0, 2], slice(None), [1, 3]), (slice(None), [1, 3]), (0, [1, 3]),
     ([0, 2], 1), (slice(None), [3, 0], [0, 4]), (slice(None), 0, [1, 2]), ([0, 1], None, [1, 2]), (..., [0, 1]),
     np.array([2, 0]), np.array(1), np.array([[-1, 0]]), (np.array([0, 1])[:, None], np.array([2, 3])),

@@ -69,7 +69,8 @@ def test_values(name):
 @pytest.mark.parametrize(
     "pieces, want",
     [
-        (lambda x: x.split(3, 1), [3, 3, 1]), (lambda x: x.split([2, 5], 1), [2, 5]), (lambda x: x.chunk(3, 1), [3, 3, 1]),
+        (lambda x: x.split(3, 1), [3, 3, 1]), (lambda x: x.split([2, 5], 1), [2, 5]),
+        (lambda x: x.chunk(3, 1), [3, 3, 1]),
         (lambda x: T.chunk(x, 9, 1), [1] * 7), (lambda x: x.tensor_split(3, 1), [3, 2, 2]),
         (lambda x: x.tensor_split((1, 4), 1), [1, 3, 3]), (lambda x: T.split(x, 7, 1), [7]),
     ],
@@ -95,7 +96,7 @@ ERRORS = [
     (lambda x: x.transpose(0, 3), IndexError, r"expected to be in range of \[-3, 2\], but got 3"),
     (lambda x: x.T.view(-1), RuntimeError, "view size is not compatible"),
     (lambda x: x.expand(2, 3), RuntimeError, "number of sizes provided"),
-    (lambda x: x.expand(2, 3, 5), RuntimeError, r"expanded size of the tensor \(5\) must match the existing size \(4\)"),
+    (lambda x: x.expand(2, 3, 5), RuntimeError, r"size of the tensor \(5\) must match the existing size \(4\)"),
     (lambda x: x.narrow(0, 1, 2), RuntimeError, r"start \(1\) \+ length \(2\) exceeds dimension size \(2\)"),
     (lambda x: x.select(0, 2), IndexError, "index 2 out of range"),
     (lambda x: T.cat([x, x[0]]), RuntimeError, "same number of dimensions"),

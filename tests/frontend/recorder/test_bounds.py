@@ -7,7 +7,8 @@ import pytest
 
 import treadle as T
 from tests.frontend.recorder.counting import counting, nodes
-from treadle.recorder import flush as flushing, trace
+from treadle.recorder import flush as flushing
+from treadle.recorder import trace
 from treadle.recorder.tree import prune, size
 
 

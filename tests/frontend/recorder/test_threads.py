@@ -107,7 +107,7 @@ def test_one_thread_records_while_others_read_what_it_made():
     def writer():
         x, expected = T.zeros(3), 0
         try:
-            for k in range(300):
+            for _ in range(300):
                 x = x + 1.0
                 expected += 1
                 newest[0] = x
