@@ -191,8 +191,11 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
         raise RuntimeError(
             f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s)."
         )
-    shape = (*input.shape[:d], index.numel(), *input.shape[d + 1 :]) if input.ndim else (index.numel(),)
-    return _index_form("index_fill", input, dim, index, cast(value, input.dtype).expand(shape), "set")
+    size = input.shape[d] if input.ndim else 1
+    none, rows = index.new_zeros(size, dtype=dtypes.bool_), index.new_ones(index.numel(), dtype=dtypes.bool_)
+    chosen = _index_form("index_fill", none, 0, index, rows, "set")  # a row that is named twice is filled once
+    chosen = chosen.reshape([size if k == d else 1 for k in range(input.ndim)])
+    return where(chosen, cast(value, input.dtype), input)
 
 
 @public(inplace=True)

@@ -61,6 +61,7 @@ CASES = {
         (near(2, 3), near(1, 3)),
     ),
     "index": (lambda x: x[[0, 2, 0], 1:] ** 2, (near(3, 3),)),
+    "index_fill": (lambda x, y: x.index_fill(0, T.tensor([1, 1]), y.sum()) ** 2, (near(3, 2), near(2))),
     "index_add": (lambda x, y: x.index_add(0, T.tensor([1, 1]), y) ** 2, (near(3, 2), near(2, 2))),
     "masked_fill": (lambda x: x.masked_fill(x > 0.5, 2.0) * x, (near(4),)),
     "flip roll": (lambda x: x.flip(0) * x.roll(1, 0), (near(4, 2),)),
