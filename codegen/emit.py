@@ -81,6 +81,7 @@ class Emitter:
         self._stack = 0
         self._dims: dict[Dim, str] = {}
         self.env: dict[Value, Lanes] = {}
+        self.indices: dict[Value, Op] = {}  # by which ops index values were made
         self.symbols: dict[str, str] = {}
         self.width = 1
         self.mask: str | None = None
@@ -195,6 +196,27 @@ class Emitter:
             return (self.code.larger if a.op == "max" else self.code.smaller)(x, y)
         return (self.code.div if a.op == "floordiv" else self.code.rem)(x, y)
 
+    def difference(self, hi: Value, lo: Value) -> int | None:
+        """hi - lo where it is the same whenever the code runs."""
+        a, b = self._linear(hi), self._linear(lo)
+        gap = a.pop(None, 0) - b.pop(None, 0)
+        return gap if a == b and isinstance(gap, int) else None
+
+    def _linear(self, v: Value) -> dict[Value | None, Dim]:
+        """An index as coefficients of other indices; that of None is the constant."""
+        op = self.indices.get(v)
+        if op is None:
+            return {v: 1}
+        o = op.operation
+        if isinstance(o, lp.IndexConst):
+            return {None: o.value}
+        assert isinstance(o, lp.Affine)
+        total: dict[Value | None, Dim] = {None: o.offset}
+        for x, c in zip(op.operands, o.coeffs, strict=True):
+            for key, part in self._linear(x).items():
+                total[key] = total.get(key, 0) + part * c
+        return {k: c for k, c in total.items() if c != 0 or k is None}
+
     def reserve(self, nbytes: Dim) -> str:
         """Address of thread-private scratch, 64-byte aligned."""
         at = self.scratch
@@ -282,6 +304,8 @@ class Emitter:
         found = rule(self, op)
         if isinstance(found, Lanes):
             self.env[op.results[0]] = found
+            if isinstance(op.operation, lp.Affine | lp.IndexConst):
+                self.indices[op.results[0]] = op
         elif found is not None:
             self.env.update(zip(op.results, found, strict=True))
 

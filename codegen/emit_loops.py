@@ -113,21 +113,25 @@ class _VectorLoop:
 
     def write(self, lo: str, hi: str, inits: list[Lanes]) -> list[Lanes]:
         code = self.e.code
-        count = known(code.sub(hi, lo))
+        count = self.e.difference(self.op.operands[1], self.op.operands[0])
+        count = None if count is None else max(count, 0)
         at, partials = lo, self.fresh
         for copies in dict.fromkeys((self.unroll, 1)):
             block = self.width * copies
             if count is not None and count < block:
                 continue
-            whole = code.mul(code.div(code.sub(hi, at), str(block)), str(block))
+            if count is not None:
+                whole = str(count // block * block)
+            else:
+                whole = code.mul(code.div(code.sub(hi, at), str(block)), str(block))
             stop = code.add(at, whole)
-            partials = self._blocks(at, stop, copies, partials)
+            partials = self._blocks(at, stop, copies, partials, count is not None)
             at = stop
             count = None if count is None else count % block
             if count == 0:
                 break
         if count != 0 and self._masks(count is not None):
-            partials = self._masked(at, hi, partials)
+            partials = self._masked(at, hi, count, partials)
             count = 0
         values = inits
         if partials is not self.fresh:
@@ -151,7 +155,7 @@ class _VectorLoop:
         e.width = 1
         return texts
 
-    def _blocks(self, lo: str, hi: str, copies: int, partials: list[str]) -> list[str]:
+    def _blocks(self, lo: str, hi: str, copies: int, partials: list[str], runs: bool) -> list[str]:
         """The main loop in steps of width * copies; the joined partial vectors."""
         n = len(self.carried)
         starts = [*partials, *(self.fresh * (copies - 1))]
@@ -164,7 +168,8 @@ class _VectorLoop:
             return out
 
         step = str(self.width * copies)
-        done = self.e.code.loop(lo, hi, body, list(zip(self.kinds * copies, starts, strict=True)), step, plain=True)
+        carried = list(zip(self.kinds * copies, starts, strict=True))
+        done = self.e.code.loop(lo, hi, body, carried, step, runs=runs, plain=True)
         out = done[:n]
         for u in range(1, copies):
             more = done[u * n : (u + 1) * n]
@@ -219,10 +224,10 @@ class _VectorLoop:
             total += part * c if part else 0
         return total
 
-    def _masked(self, lo: str, hi: str, partials: list[str]) -> list[str]:
-        """The last hi - lo < width iterations."""
+    def _masked(self, lo: str, hi: str, count: int | None, partials: list[str]) -> list[str]:
+        """The last hi - lo < width iterations (`count` if that is known)."""
         e, w = self.e, self.width
-        rest = e.code.sub(hi, lo)
+        rest = e.code.sub(hi, lo) if count is None else str(count)
 
         def write() -> list[str]:
             mask = self._alive(rest)
