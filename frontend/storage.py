@@ -26,7 +26,7 @@ from treadle.runtime import Buffer
 if TYPE_CHECKING:
     from treadle.tensor import Tensor
 
-__all__ = ["Alias", "Storage", "alias_of", "base_of", "leaf_over", "renew", "same_storage", "view", "write"]
+__all__ = ["Alias", "Storage", "alias_of", "base_of", "leaf_over", "renew", "same_storage", "version_of", "view", "write"]
 
 
 _COPY = intern_operation(Copy())
@@ -42,7 +42,7 @@ class Storage:
         self.base: Handle = t._h
         self.type: TensorType = t._type()
         self.tensors: list[weakref.ref] = [weakref.ref(t)]
-        self.version = 0
+        self.version = version_of(t)
         self._prune_at = 16
 
     def add(self, t: Tensor) -> None:
@@ -101,6 +101,11 @@ def share(out: Tensor, t: Tensor) -> Tensor:
     out._alias = Alias(alias.storage, alias.chain, True)
     alias.storage.add(out)
     return out
+
+
+def version_of(t: Tensor) -> int:
+    """How often the memory of `t` was written to by in-place ops."""
+    return getattr(t, "_writes", 0) if t._alias is None else t._alias.storage.version
 
 
 def same_storage(a: Tensor, b: Tensor) -> bool:
@@ -197,6 +202,7 @@ def write(t: Tensor, new: Tensor) -> Tensor:
     if alias is None:
         cell = t._h.leaf
         t._h = _stored(t._h, new._h, type_, cell)
+        t._writes = version_of(t) + 1
         return t
     storage = alias.storage
     if alias.chain:

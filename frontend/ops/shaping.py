@@ -15,7 +15,7 @@ from treadle.ops.arguments import axis
 from treadle.ops.elementwise import cast, number, where
 from treadle.ops.registration import PUBLIC, assign, public
 from treadle.ops.views import cat, flip
-from treadle.storage import check_writable
+from treadle.storage import check_writable, version_of
 from treadle.tensor import Tensor, force, tensor_method
 
 __all__ = ["roll"]
@@ -60,7 +60,7 @@ Tensor.real = property(lambda self: self)  # type: ignore[attr-defined]
 PUBLIC["is_floating_point"] = lambda input: input.dtype.is_floating
 PUBLIC["is_complex"] = lambda input: False
 PUBLIC["is_nonzero"] = Tensor.is_nonzero = lambda input: bool(input)  # type: ignore[attr-defined]
-Tensor._version = property(lambda self: 0 if self._alias is None else self._alias.storage.version)  # type: ignore[attr-defined]
+Tensor._version = property(lambda self: version_of(self))  # type: ignore[attr-defined]
 
 
 @tensor_method

@@ -215,11 +215,14 @@ def test_in_place_methods_return_self():
 
 def test_version_counts_writes():
     x = T.zeros(3)
+    assert x._version == 0
+    x += 1
+    assert x._version == 1
     v = x[1:]
-    before = x._version
     v += 1
     x += 1
-    assert v._version == x._version == before + 2
+    assert v._version == x._version == 3
+    assert (x + 1)._version == x.clone()._version == 0
 
 
 # ---- setitem ---------------------------------------------------------------------------------------------------------
