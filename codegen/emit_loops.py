@@ -221,7 +221,7 @@ class _VectorLoop:
             part = self._coefficient(x, made)
             if part is None or (part and not isinstance(c, int)):
                 return None
-            total += part * c if part else 0
+            total += part * c if part and isinstance(c, int) else 0
         return total
 
     def _masked(self, lo: str, hi: str, count: int | None, partials: list[str]) -> list[str]:

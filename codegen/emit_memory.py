@@ -128,7 +128,9 @@ def _store(e: Emitter, op: Op) -> None:
     buffer, dtype, value = e.env[op.operands[0]].text, op.operands[0].dtype, e.env[op.operands[1]]
     mask, at = _mask(e, op), _address(e, op, 2)
     if e.width == 1 or not (at.varies or value.vector or (mask is not None and mask.vector)):
-        _store_one(e, buffer, dtype, e.scalars.to_memory(value.text, dtype, 1), at.text, mask and mask.text)
+        _store_one(
+            e, buffer, dtype, e.scalars.to_memory(value.text, dtype, 1), at.text, None if mask is None else mask.text
+        )
         return
     raw = e.scalars.to_memory(e.widened(value, dtype), dtype, e.width)
     alive = _both(e, mask)
