@@ -440,7 +440,11 @@ def _if(e: Emitter, op: Op) -> None:
     condition = e.env[op.operands[0]]
     if condition.vector:
         raise NotImplementedError("loop.if on a condition that differs from lane to lane")
-    e.code.branch(condition.text, lambda: e.block(op.regions[0]) and None)
+
+    def write() -> None:
+        e.block(op.regions[0])
+
+    e.code.branch(condition.text, write)
 
 
 @lowers(lp.Alloc)
