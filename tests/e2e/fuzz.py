@@ -275,7 +275,8 @@ def check(structure: Structure, size: str, seed: int, numpy_too: bool = True) ->
         first = len(structure.leaves)
         scale = _largest(unfused.values)
         for k, (a, b, d) in enumerate(zip(fused.values, unfused.values, unfused.dtypes)):
-            compare(f"v{first + k} fused and unfused", a, b, d.name, structure.exact[first + k], scale)
+            name = _coarsest(structure, a) if d.is_floating else d.name
+            compare(f"v{first + k} fused and unfused", a, b, name, structure.exact[first + k], scale)
         if len(fused.grads) != len(unfused.grads):
             raise Mismatch("gradients are missing")
         for k, (a, b) in enumerate(zip(fused.grads, unfused.grads)):
@@ -319,19 +320,18 @@ def instances(structure: Structure) -> list[tuple[str, int]]:
     return [(s, k) for k, s in enumerate(plan[:10])]
 
 
-def run(count: int, seed: int) -> Iterator[Mismatch]:
-    """Run `count` programs; yields what failed."""
-    done = 0
-    while done < count:
-        structure = generate(seed)
-        for size, k in instances(structure):
+def run(count: int, seed: int) -> Iterator[tuple[int, float, Mismatch | None]]:
+    """Run `count` programs; of each structure its seed, the seconds it took, and what failed."""
+    for k in range(seed, seed + -(-count // 10)):
+        start, failure = time.perf_counter(), None
+        structure = generate(k)
+        for size, inputs_seed in instances(structure):
             try:
-                check(structure, size, k, numpy_too=k < 6)
+                check(structure, size, inputs_seed, numpy_too=inputs_seed < 6)
             except Mismatch as found:
-                yield found
+                failure = found
                 break
-        done += 10
-        seed += 1
+        yield k, time.perf_counter() - start, failure
 
 
 def main() -> int:
@@ -339,13 +339,17 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=500, help="programs (ten of each structure)")
     parser.add_argument("--seed", type=int, default=0, help="of the first structure")
     parser.add_argument("--structure", action="store_true", help="print the structure of --seed and run only it")
+    parser.add_argument("--slow", type=float, default=20, help="name structures that take longer, in seconds")
     options = parser.parse_args()
     if options.structure:
         print(generate(options.seed))
     start, failures = time.perf_counter(), 0
-    for found in run(10 if options.structure else options.count, options.seed):
-        failures += 1
-        print(f"{found}\n")
+    for seed, seconds, failure in run(10 if options.structure else options.count, options.seed):
+        if seconds > options.slow:
+            print(f"structure {seed} took {seconds:.0f} s", flush=True)
+        if failure is not None:
+            failures += 1
+            print(f"{failure}\n", flush=True)
     print(f"{failures} structures failed in {time.perf_counter() - start:.0f} s")
     return 1 if failures else 0
 
