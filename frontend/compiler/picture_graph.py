@@ -88,7 +88,7 @@ class Drawing:
         self.clusters[number] = f"kernel {number}: {name}"
         results = iter(op.results)
         for region in op.regions:
-            for p, v in zip(region.params, op.operands, strict=True):
+            for p, v in zip(region.params, (*op.operands, *op.results), strict=False):  # results of earlier regions
                 if v in self._sources:
                     self._sources[p] = self._sources[v]
                 if v in self._constants:

@@ -132,8 +132,8 @@ def test_a_training_step_is_drawn_as_it_ran() -> None:
 
 
 def test_kernel_level_of_a_step() -> None:
-    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    x = torch.ones(5, 3)
+    net = nn.Sequential(nn.Linear(33, 64), nn.ReLU(), nn.Linear(64, 32))
+    x = torch.ones(65, 33)
     torch.sync()
     source = visualize(net, x).source
     assert source.count("subgraph cluster_") >= 2
