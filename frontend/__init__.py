@@ -9,24 +9,49 @@ from __future__ import annotations
 import sys as _sys
 import types as _types
 
+from treadle.backward.modes import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
 from treadle.ir import dtypes as _dtypes
 from treadle.ir.dtypes import DType as dtype
-from treadle.ir.dtypes import bfloat16, float16, float32, float64, int8, int16, int32, int64, promote as promote_types, uint8
-from treadle.tensor import Size, Tensor, device, force as _force
-from treadle.storage import same_storage as _same_storage
+from treadle.ir.dtypes import bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8
+from treadle.ir.dtypes import promote as promote_types
+from treadle.ops import (  # the functions of each theme publish themselves
+    activations,
+    counting,
+    creation,
+    decompositions,
+    elementwise,
+    fft,
+    gathering,
+    indexing,
+    linalg,
+    matmul,
+    random,
+    reductions,
+    shaping,
+    sorting,
+    special,
+    stacking,
+    strides,
+    views,
+)  # fmt: skip
+from treadle.ops.random import Generator, default_generator
+from treadle.ops.registration import PUBLIC as _PUBLIC
+from treadle.printing import set_printoptions
 from treadle.recorder.build import RuntimeScalar as runtime_scalar
 from treadle.recorder.build import default_dtype as get_default_dtype
 from treadle.recorder.build import set_default_dtype
 from treadle.recorder.flush import flush as _flush
-from treadle.ops import (  # the functions of each theme publish themselves
-    activations, counting, creation, decompositions, elementwise, fft, gathering, indexing, linalg, matmul, random,
-    reductions, shaping, sorting, special, stacking, strides, views,
-)  # fmt: skip
-from treadle.ops.random import Generator, default_generator
-from treadle.ops.registration import PUBLIC as _PUBLIC
-from treadle.backward.modes import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
-from treadle.printing import set_printoptions
 from treadle.runtime import get_num_threads, memory_stats, set_num_threads
+from treadle.storage import same_storage as _same_storage
+from treadle.tensor import Size, Tensor, device
+from treadle.tensor import force as _force
 
 float = float32
 double = float64
@@ -36,7 +61,12 @@ int = int32
 long = int64
 bool = _dtypes.bool_
 strided = "strided"
-contiguous_format, preserve_format, channels_last, channels_last_3d = "contiguous", "preserve", "channels_last", "channels_last_3d"
+contiguous_format, preserve_format, channels_last, channels_last_3d = (
+    "contiguous",
+    "preserve",
+    "channels_last",
+    "channels_last_3d",
+)
 inf = float_inf = __import__("math").inf
 nan = __import__("math").nan
 pi = __import__("math").pi

@@ -277,5 +277,3 @@ def rebind_(t: Tensor, new: Tensor) -> Tensor:
     """In-place assignment without a copy: `t` shows the value of `new`, of the same shape and dtype."""
     check_writable(t)
     return write(t, new)
-
-

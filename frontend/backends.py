@@ -7,7 +7,12 @@ from types import SimpleNamespace
 __all__ = ["cudnn", "mps"]
 
 cudnn = SimpleNamespace(
-    benchmark=False, deterministic=True, enabled=False, allow_tf32=False, is_available=lambda: False, version=lambda: None
+    benchmark=False,
+    deterministic=True,
+    enabled=False,
+    allow_tf32=False,
+    is_available=lambda: False,
+    version=lambda: None,
 )
 cuda = SimpleNamespace(
     matmul=SimpleNamespace(allow_tf32=False, allow_fp16_reduced_precision_reduction=False), is_built=lambda: False

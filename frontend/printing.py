@@ -39,7 +39,12 @@ def set_printoptions(
     preset = {"default": (4, 1000, 3, 80), "short": (2, 1000, 2, 80), "full": (4, math.inf, 3, 80)}.get(profile or "")
     if preset:
         _options.precision, _options.threshold, _options.edgeitems, _options.linewidth = preset  # type: ignore[assignment]
-    for name, value in (("precision", precision), ("threshold", threshold), ("edgeitems", edgeitems), ("linewidth", linewidth)):
+    for name, value in (
+        ("precision", precision),
+        ("threshold", threshold),
+        ("edgeitems", edgeitems),
+        ("linewidth", linewidth),
+    ):
         if value is not None:
             setattr(_options, name, value)
     _options.sci_mode = sci_mode

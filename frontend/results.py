@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from functools import lru_cache
+from functools import cache
 
 __all__ = ["named_result"]
 
 
-@lru_cache(maxsize=None)
+@cache
 def named_result(name: str, *fields: str) -> type:
     """A named tuple type called like torch's in its repr: `treadle.return_types.<name>`."""
     made = namedtuple(name, fields)  # noqa: PYI024

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from treadle.ir.ops.base import View
-from treadle.ir.ops.view_put import ViewPut
 from treadle.ir.ops.identity import Copy, StopGradient
+from treadle.ir.ops.view_put import ViewPut
 from treadle.ir.ops.views import Expand
 from treadle.ir.types import TensorType
 from treadle.recorder.flush import finish, flush
@@ -26,7 +26,18 @@ from treadle.runtime import Buffer
 if TYPE_CHECKING:
     from treadle.tensor import Tensor
 
-__all__ = ["Alias", "Storage", "alias_of", "base_of", "leaf_over", "renew", "same_storage", "version_of", "view", "write"]
+__all__ = [
+    "Alias",
+    "Storage",
+    "alias_of",
+    "base_of",
+    "leaf_over",
+    "renew",
+    "same_storage",
+    "version_of",
+    "view",
+    "write",
+]
 
 
 _COPY = intern_operation(Copy())
@@ -251,7 +262,6 @@ def _stored(old: Handle, new: Handle, type_: TensorType, cell: GradCell | None) 
     if cell is None:
         made.history, made.hooks = new.history, new.hooks
     return made
-
 
 
 install(renew=renew)

@@ -16,13 +16,12 @@ from treadle.ir.dtypes import DType
 from treadle.ir.ops.identity import StopGradient
 from treadle.ir.types import TensorType
 from treadle.recorder import trace
-from treadle.recorder.build import Index, RuntimeScalar
-from treadle.recorder.flush import finish, flush
-from treadle.recorder.handle import FREED, GradCell, Handle, concrete
-from treadle.recorder.trace import current_trace, make_tensor, record1, state
+from treadle.recorder.flush import finish
+from treadle.recorder.handle import GradCell, Handle, concrete
+from treadle.recorder.trace import make_tensor, record1
 from treadle.recorder.tree import intern_operation
 from treadle.runtime import Buffer
-from treadle.storage import alias_of, base_of, leaf_over, renew, share
+from treadle.storage import base_of, leaf_over, renew, share
 
 __all__ = ["Size", "Tensor", "device", "force", "from_array", "tensor_method"]
 
@@ -66,7 +65,9 @@ class device:
             raise TypeError(f"device(): argument 'type' must be str, not {type.__class__.__name__}")
         kind, _, number = type.partition(":")
         if kind not in ("cpu", "cuda", "meta", "mps", "xpu"):
-            raise RuntimeError(f"Expected one of cpu, cuda, xpu, mps, meta device type at start of device string: {type}")
+            raise RuntimeError(
+                f"Expected one of cpu, cuda, xpu, mps, meta device type at start of device string: {type}"
+            )
         if number:
             if not number.isdigit():
                 raise RuntimeError(f"Invalid device string: '{type}'")
@@ -177,7 +178,9 @@ class Tensor:
     def grad(self, value: Any) -> None:
         if value is not None:
             if not isinstance(value, Tensor):
-                raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
+                raise TypeError(
+                    f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}"
+                )
             if value.shape != self.shape:
                 raise RuntimeError(
                     f"assigned grad has data of a different size: expected {list(self.shape)}, got {list(value.shape)}"
@@ -300,7 +303,9 @@ class Tensor:
         """A NumPy array on this tensor's memory. Waits for the value."""
         if self._h.grad:
             if not force:
-                raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+                raise RuntimeError(
+                    "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+                )
             return self.detach().numpy()
         if self.dtype is dtypes.bfloat16:
             raise TypeError("Got unsupported ScalarType BFloat16")
@@ -497,11 +502,17 @@ def _legacy(args: tuple) -> Handle:
 
 
 def backward(
-    tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
 ) -> None:
     """torch.autograd.backward: accumulate gradients of `tensors` into the leaves (or into `inputs` only)."""
     roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-    given = [grad_tensors] * len(roots) if grad_tensors is None or isinstance(grad_tensors, Tensor) else list(grad_tensors)
+    given = (
+        [grad_tensors] * len(roots) if grad_tensors is None or isinstance(grad_tensors, Tensor) else list(grad_tensors)
+    )
     if isinstance(inputs, Tensor):
         inputs = [inputs]
     if inputs is not None and len(inputs) == 0:

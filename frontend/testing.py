@@ -38,7 +38,7 @@ def assert_close(
     default = max((_TOLERANCES.get(getattr(k, "name", ""), (0.0, 0.0)) for k in kinds), default=(0.0, 0.0))
     if None in kinds and a.dtype.kind == "f":
         default = max(default, _TOLERANCES["float64"])
-    r, t = (default if rtol is None or atol is None else (rtol, atol))
+    r, t = default if rtol is None or atol is None else (rtol, atol)
     close = np.isclose(a.astype(np.float64), e.astype(np.float64), rtol=r, atol=t, equal_nan=equal_nan)
     if not close.all():
         worst = np.abs(a.astype(np.float64) - e.astype(np.float64))

@@ -13,7 +13,19 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 from treadle.ir.dtypes import DType
 from treadle.ir.types import TensorType, Type
 
-__all__ = ["Level", "Loc", "Operation", "operation", "REGISTRY", "Value", "Op", "Block", "Function", "Builder", "Rewriter"]
+__all__ = [
+    "Level",
+    "Loc",
+    "Operation",
+    "operation",
+    "REGISTRY",
+    "Value",
+    "Op",
+    "Block",
+    "Function",
+    "Builder",
+    "Rewriter",
+]
 
 
 class Level(enum.Enum):
@@ -67,7 +79,9 @@ def operation(name: str) -> Callable[[T], T]:
     def register(cls: T) -> T:
         cls = dataclass(frozen=True)(cls)  # type: ignore[assignment]
         cls.name = name  # type: ignore[attr-defined]
-        cls.level = Level.GRAPH if name.startswith("graph.") else Level.KERNEL if name.startswith("kernel.") else Level.LOOP  # type: ignore[attr-defined]
+        cls.level = (
+            Level.GRAPH if name.startswith("graph.") else Level.KERNEL if name.startswith("kernel.") else Level.LOOP
+        )  # type: ignore[attr-defined]
         if name in REGISTRY:
             raise ValueError(f"operation {name} is defined twice")
         REGISTRY[name] = cls  # type: ignore[assignment]
@@ -191,7 +205,13 @@ class Builder:
     loc: Loc | None = None
     numbering: dict[tuple, tuple[Value, ...]] | None = None
 
-    def emit(self, operation: Operation, *operands: Value, regions: tuple[Block, ...] = (), types: tuple[Type, ...] | None = None) -> Any:
+    def emit(
+        self,
+        operation: Operation,
+        *operands: Value,
+        regions: tuple[Block, ...] = (),
+        types: tuple[Type, ...] | None = None,
+    ) -> Any:
         """Append an op; its one result, or the tuple of its results (`types` overrides inference, for regions)."""
         key = None
         if self.numbering is not None and operation.pure and not regions:

@@ -210,7 +210,9 @@ def _evaluate_atom(a: Atom, bindings: Mapping[str, int]) -> int:
     if a.op == "sym":
         return bindings[a.name]
     x, y = (evaluate(arg, bindings) for arg in a.args)
-    return {"floordiv": lambda: x // y, "mod": lambda: x % y, "max": lambda: max(x, y), "min": lambda: min(x, y)}[a.op]()
+    return {"floordiv": lambda: x // y, "mod": lambda: x % y, "max": lambda: max(x, y), "min": lambda: min(x, y)}[
+        a.op
+    ]()
 
 
 def symbols_of(d: Dim) -> tuple[str, ...]:

@@ -236,11 +236,15 @@ class _Runner:
         count = {g: int(np.prod(extents, dtype=np.int64)) for g, extents in groups.items()}
         (a_at, b_at) = self.dim(o.a_offset), self.dim(o.b_offset)
         batch, m, n, k = (groups[g] for g in ("batch", "m", "n", "k"))
-        a_index = a_at + self.grid(batch, o.a_batch)[:, None, None] + (
-            self.grid(m, o.a_m)[:, None] + self.grid(k, o.a_k)[None, :]
+        a_index = (
+            a_at
+            + self.grid(batch, o.a_batch)[:, None, None]
+            + (self.grid(m, o.a_m)[:, None] + self.grid(k, o.a_k)[None, :])
         )
-        b_index = b_at + self.grid(batch, o.b_batch)[:, None, None] + (
-            self.grid(k, o.b_k)[:, None] + self.grid(n, o.b_n)[None, :]
+        b_index = (
+            b_at
+            + self.grid(batch, o.b_batch)[:, None, None]
+            + (self.grid(k, o.b_k)[:, None] + self.grid(n, o.b_n)[None, :])
         )
         a, b = (self.gather(v, i) for v, i in zip(op.operands, (a_index, b_index), strict=True))
         # float32 sums are taken in float64: the reference should be nearer the truth than what it judges.

@@ -19,7 +19,22 @@ from treadle.ir.dims import Dim
 from treadle.ir.dtypes import DType
 from treadle.ir.types import INDEX, BufferType, ScalarType, Type
 
-__all__ = ["For", "Load", "Store", "Alloc", "IndexConst", "Affine", "IndexDiv", "IndexMod", "IndexMin", "IndexCast", "Check", "If", "TileShape", "LoopContract"]
+__all__ = [
+    "For",
+    "Load",
+    "Store",
+    "Alloc",
+    "IndexConst",
+    "Affine",
+    "IndexDiv",
+    "IndexMod",
+    "IndexMin",
+    "IndexCast",
+    "Check",
+    "If",
+    "TileShape",
+    "LoopContract",
+]
 
 # How the partial values of a carried scalar combine when lanes or unrolled copies run apart. "last": no reassociation
 # is allowed for this carried value (the loop must then run serially). argmax-like pairs are written with kind "serial"

@@ -334,5 +334,3 @@ _RULES: dict[type, Callable[[_Verifier, Op, set[Value]], Any]] = {
     Store: _Verifier.access,
     LoopContract: _Verifier.contract,
 }
-
-

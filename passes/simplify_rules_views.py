@@ -239,7 +239,9 @@ def window_apart(s: Simplifier, op: Op) -> Result:
     n = len(o.kernel)
     lead, space = x.shape[: x.rank - n], x.shape[x.rank - n :]
     counts = op.result.shape[x.rank - n : x.rank]
-    if not _apart(o.kernel, o.stride, o.dilation) or any(c * k != d for c, k, d in zip(counts, o.kernel, space, strict=True)):
+    if not _apart(o.kernel, o.stride, o.dilation) or any(
+        c * k != d for c, k, d in zip(counts, o.kernel, space, strict=True)
+    ):
         return None
     split = s.emit(Reshape((*lead, *(d for pair in zip(counts, o.kernel, strict=True) for d in pair))), x)
     at = len(lead)
@@ -254,7 +256,9 @@ def fold_apart(s: Simplifier, op: Op) -> Result:
     n = len(o.shape)
     at = x.rank - 2 * n
     counts, kernel = x.shape[at : at + n], x.shape[at + n :]
-    if not _apart(kernel, o.stride, o.dilation) or any(c * k != d for c, k, d in zip(counts, kernel, o.shape, strict=True)):
+    if not _apart(kernel, o.stride, o.dilation) or any(
+        c * k != d for c, k, d in zip(counts, kernel, o.shape, strict=True)
+    ):
         return None
     order = (*range(at), *(d for k in range(n) for d in (at + k, at + n + k)))
     return s.emit(Reshape(op.result.shape), s.emit(Permute(order), x))

@@ -35,7 +35,9 @@ def grad(
         raise NotImplementedError("is_grads_batched is not implemented")
     roots = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     wanted = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-    given: Sequence[Any] = [grad_outputs] if grad_outputs is None or isinstance(grad_outputs, Tensor) else list(grad_outputs)
+    given: Sequence[Any] = (
+        [grad_outputs] if grad_outputs is None or isinstance(grad_outputs, Tensor) else list(grad_outputs)
+    )
     if len(given) == 1 and len(roots) > 1 and given[0] is None:
         given = [None] * len(roots)
     for t in wanted:

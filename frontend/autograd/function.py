@@ -76,7 +76,9 @@ class _Node:
         grads = self.function.backward(self.context, *given)
         grads = grads if isinstance(grads, tuple) else (grads,)
         if len(grads) < len(self.inputs) or any(g is not None for g in grads[len(self.inputs) :]):
-            raise RuntimeError(f"function {self.function.__name__}Backward returned an incorrect number of gradients (expected {len(self.inputs)}, got {len(grads)})")
+            raise RuntimeError(
+                f"function {self.function.__name__}Backward returned an incorrect number of gradients (expected {len(self.inputs)}, got {len(grads)})"
+            )
         if not retain:
             self.freed = True
             self.context._saved = ()
@@ -92,7 +94,9 @@ class Function:
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function to use it with backward mode AD.")
+        raise NotImplementedError(
+            "You must implement either the backward or vjp method for your custom autograd.Function to use it with backward mode AD."
+        )
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
@@ -142,7 +146,9 @@ def _attach(node: _Node, k: int, t: Any, context: FunctionContext, args: tuple) 
         t._h = made
         return t
     result = make_tensor(made)
-    context._saved = tuple(result if s is t else s for s in context._saved) if not any(t is a for a in args) else context._saved
+    context._saved = (
+        tuple(result if s is t else s for s in context._saved) if not any(t is a for a in args) else context._saved
+    )
     return result
 
 
@@ -154,5 +160,3 @@ def once_differentiable(fn: Any) -> Any:
             return fn(ctx, *grads)
 
     return wrapped
-
-

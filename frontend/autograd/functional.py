@@ -19,7 +19,9 @@ def _leaves(inputs: Any, create_graph: bool) -> tuple[bool, list[Tensor]]:
     return single, [t if create_graph and t.requires_grad else t.detach().requires_grad_() for t in given]
 
 
-def jacobian(func: Callable, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False) -> Any:
+def jacobian(
+    func: Callable, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False
+) -> Any:
     """d func / d inputs: for each output (and input) a tensor of shape output.shape + input.shape."""
     single, xs = _leaves(inputs, create_graph)
     with enable_grad():
@@ -36,15 +38,22 @@ def _rows(y: Tensor, xs: list[Tensor], create_graph: bool) -> list[Tensor]:
     for i in range(flat.shape[0]):
         seed = flat.new_zeros(flat.shape).detach()
         seed[i] = 1.0
-        found = run_backward([flat], [seed], xs, create_graph, True, accumulate=False) if y.requires_grad else [None] * len(xs)
+        found = (
+            run_backward([flat], [seed], xs, create_graph, True, accumulate=False)
+            if y.requires_grad
+            else [None] * len(xs)
+        )
         for column, g, x in zip(columns, found, xs, strict=True):
             column.append(x.new_zeros(x.shape) if g is None else g)
     return [
-        stack(c).reshape(*y.shape, *x.shape) if c else x.new_zeros((*y.shape, *x.shape)) for c, x in zip(columns, xs, strict=True)
+        stack(c).reshape(*y.shape, *x.shape) if c else x.new_zeros((*y.shape, *x.shape))
+        for c, x in zip(columns, xs, strict=True)
     ]
 
 
-def hessian(func: Callable, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False) -> Any:
+def hessian(
+    func: Callable, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False
+) -> Any:
     """Second derivatives of a scalar function."""
     single, xs = _leaves(inputs, create_graph)
 
@@ -57,7 +66,9 @@ def hessian(func: Callable, inputs: Any, create_graph: bool = False, strict: boo
     return table[0][0] if single else table
 
 
-def vjp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
+def vjp(
+    func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> tuple[Any, Any]:
     """(func(inputs), v^T J)."""
     single, xs = _leaves(inputs, create_graph)
     with enable_grad():

@@ -34,7 +34,9 @@ def gradcheck(
             got = table.detach().numpy().reshape(wanted.shape)
             if not np.allclose(got, wanted, rtol=rtol, atol=atol):
                 if raise_exception:
-                    raise RuntimeError(f"Jacobian mismatch for output {n} with respect to input {k}: analytical {got}, numerical {wanted}")
+                    raise RuntimeError(
+                        f"Jacobian mismatch for output {n} with respect to input {k}: analytical {got}, numerical {wanted}"
+                    )
                 return False
     return True
 

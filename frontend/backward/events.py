@@ -35,7 +35,11 @@ class GradInfo:
 
 
 def record_grad(
-    outputs: Sequence[int], seeds: Sequence[Any], candidates: Sequence[int], through: Sequence[int], create_graph: bool,
+    outputs: Sequence[int],
+    seeds: Sequence[Any],
+    candidates: Sequence[int],
+    through: Sequence[int],
+    create_graph: bool,
     retain_graph: bool,
 ) -> tuple[list[tuple[int, Any]], GradInfo]:
     """Record the cotangents of those of `candidates` (backward stops there) and `through` that influence `outputs`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,9 +41,7 @@ class Step:
 def compile_step(tr: Trace, live: tuple[int, ...], donated: tuple[int, ...], reason: str) -> Step:
     """Compile the open trace for the values at `live`; inputs `donated` may be overwritten."""
     sealed = seal(tr, live)
-    wanted = tuple(
-        i for i in live if sealed.grads[i] and i not in tr.visited and tr.handles[i].leaf is None
-    )
+    wanted = tuple(i for i in live if sealed.grads[i] and i not in tr.visited and tr.handles[i].leaf is None)
     fn, segment, cuts = sealed.function, None, ()
     if wanted:
         fn, segment, wanted, cuts = _with_residuals(tr, sealed, live, wanted)

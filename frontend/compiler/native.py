@@ -197,7 +197,9 @@ def _object_code(lowered: list[LoweredKernel], reason: str) -> dict[str, tuple[b
         else:
             missing[k.digest] = k
     if missing:
-        module = compile_functions([expand_math(k.function) for k in missing.values()], host_target(), dumps.wanted("asm"))
+        module = compile_functions(
+            [expand_math(k.function) for k in missing.values()], host_target(), dumps.wanted("asm")
+        )
         dumps.module(reason, module)
         for d, symbol, scratch in zip(missing, module.symbols, module.scratch, strict=True):
             found[d] = _kernels[d] = (module.object_code, symbol, scratch)
@@ -255,4 +257,3 @@ def _load_stored(data: bytes, fn: Function, leaves: int, donated: frozenset[int]
     if spec is not None:
         notes.loaded(spec.locations[launch.location] for launch in spec.launches)
     return _executable(spec, outputs, fn, leaves, donated)
-

@@ -59,9 +59,7 @@ class _Part:
     inputs: tuple[tuple[str, str], ...]
 
 
-def visualize(
-    target: Any, *inputs: Any, path: str | os.PathLike[str] | None = None, level: str = "kernel"
-) -> Picture:
+def visualize(target: Any, *inputs: Any, path: str | os.PathLike[str] | None = None, level: str = "kernel") -> Picture:
     """Draw the program that computes `target`, as ops (`level="graph"`) or as fused kernels (`level="kernel"`).
 
     `target` is a tensor that has not been computed yet, which stays so; or a module or function, which is called on

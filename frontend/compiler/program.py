@@ -17,7 +17,14 @@ from treadle.runtime import DimCode, DimTable, KernelCode, Launch, ProgramSpec, 
 __all__ = ["build_program"]
 
 CHUNK_NS = 20_000  # work that is worth waking a thread for
-_CODES = {"add": DimCode.ADD, "mul": DimCode.MUL, "floordiv": DimCode.FLOORDIV, "mod": DimCode.MOD, "max": DimCode.MAX, "min": DimCode.MIN}
+_CODES = {
+    "add": DimCode.ADD,
+    "mul": DimCode.MUL,
+    "floordiv": DimCode.FLOORDIV,
+    "mod": DimCode.MOD,
+    "max": DimCode.MAX,
+    "min": DimCode.MIN,
+}
 
 
 class _Assembler:
@@ -85,11 +92,22 @@ class _Assembler:
         grain = max(1, round(CHUNK_NS / max(1.0, low.work_per_task)))
         self.add(op, kernel, tuple(dims_symbol(s) for s in low.symbols), tasks, grain, scratch, low.tail)
 
-    def add(self, op: Op, kernel: int, ints: tuple[Dim, ...], tasks: Dim, grain: int, scratch: Dim, tail: Dim = 0) -> None:
+    def add(
+        self, op: Op, kernel: int, ints: tuple[Dim, ...], tasks: Dim, grain: int, scratch: Dim, tail: Dim = 0
+    ) -> None:
         slots = tuple(self.slot(v) for v in (*op.operands, *op.results))
         location = self.locations.setdefault(describe(op), len(self.locations))
         self.launches.append(
-            Launch(kernel, slots, tuple(map(self.dim, ints)), self.dim(tasks), self.dim(grain), self.dim(scratch), location, -1 if tail == 0 else self.dim(tail))
+            Launch(
+                kernel,
+                slots,
+                tuple(map(self.dim, ints)),
+                self.dim(tasks),
+                self.dim(grain),
+                self.dim(scratch),
+                location,
+                -1 if tail == 0 else self.dim(tail),
+            )
         )
 
 
@@ -115,7 +133,11 @@ def describe(op: Op) -> str:
 
 
 def build_program(
-    fn: Function, plan: MemoryPlan, lowered: list[LoweredKernel | None], codes: dict[str, tuple[bytes, str, Any]], leaves: int
+    fn: Function,
+    plan: MemoryPlan,
+    lowered: list[LoweredKernel | None],
+    codes: dict[str, tuple[bytes, str, Any]],
+    leaves: int,
 ) -> ProgramSpec:
     """The serialisable program of a kernel-level function."""
     a = _Assembler(fn, plan, leaves)

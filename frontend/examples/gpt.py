@@ -177,9 +177,7 @@ def main(arguments: list[str] | None = None) -> float:
     text = Text(options.file)
     if len(text.data) <= options.context:
         parser.error(f"{options.file} has {len(text.data)} characters; --context needs more than {options.context}")
-    config = Config(
-        len(text.alphabet), options.context, options.width, options.layers, options.heads, options.dropout
-    )
+    config = Config(len(text.alphabet), options.context, options.width, options.layers, options.heads, options.dropout)
     model = GPT(config)
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(text.data):,} characters")
     loss = train(model, text, options)

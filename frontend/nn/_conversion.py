@@ -48,8 +48,9 @@ class ConversionMixin:
         """
         device, dtype, non_blocking, memory_format = _parse_to(*args, **kwargs)
         if dtype is not None and not _is_inexact(dtype):
-            raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired "
-                            f"dtype={dtype}")
+            raise TypeError(
+                f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"
+            )
 
         def convert(t: Tensor) -> Tensor:
             changes: dict[str, Any] = {}
@@ -110,8 +111,15 @@ def _is_inexact(dtype: Any) -> bool:
 
 
 def _parse_to(
-    first: Any = None, second: Any = None, non_blocking: bool = False, copy: bool = False, *,
-    device: Any = None, dtype: Any = None, tensor: Tensor | None = None, memory_format: Any = None,
+    first: Any = None,
+    second: Any = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    *,
+    device: Any = None,
+    dtype: Any = None,
+    tensor: Tensor | None = None,
+    memory_format: Any = None,
 ) -> tuple:
     """(device, dtype, non_blocking, memory_format) of the overloads of `Module.to`."""
     if isinstance(first, Tensor):

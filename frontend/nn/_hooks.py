@@ -119,8 +119,10 @@ class HookMixin:
                 changed = hook(self, args, kwargs)
                 if changed is not None:
                     if not (isinstance(changed, tuple) and len(changed) == 2):
-                        raise RuntimeError(f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), "
-                                           f"but got {changed}.")
+                        raise RuntimeError(
+                            f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), "
+                            f"but got {changed}."
+                        )
                     args, kwargs = changed
             else:
                 changed = hook(self, args)
@@ -250,6 +252,7 @@ class _BackwardHooks:
     @staticmethod
     def _checked(new: tuple, wanted: int, name: str) -> tuple:
         if len(new) != wanted:
-            raise RuntimeError(f"Backward hook returned an invalid number of {name}, got {len(new)}, "
-                               f"but expected {wanted}")
+            raise RuntimeError(
+                f"Backward hook returned an invalid number of {name}, got {len(new)}, but expected {wanted}"
+            )
         return new

@@ -63,8 +63,10 @@ class StateMixin:
     def _register_state_dict_hook(self, hook: Callable) -> RemovableHandle:
         """As `register_state_dict_post_hook`, but what the hook returns replaces the dict."""
         if getattr(hook, "_from_public_api", False):
-            raise RuntimeError("Cannot register the same function as the state dict post hook that was "
-                               "previously registered via register_state_dict_post_hook")
+            raise RuntimeError(
+                "Cannot register the same function as the state dict post hook that was "
+                "previously registered via register_state_dict_post_hook"
+            )
         return add_hook(self._state_dict_hooks, hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
@@ -132,15 +134,23 @@ class StateMixin:
     # ---- loading
 
     def _load_from_state_dict(
-        self, state_dict: dict, prefix: str, local_metadata: dict, strict: bool,
-        missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
+        self,
+        state_dict: dict,
+        prefix: str,
+        local_metadata: dict,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
     ) -> None:
         """Take the module's own values from `state_dict`; override to read an older layout."""
         for hook in list(self._load_state_dict_pre_hooks.values()):
             hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         assign = local_metadata.get("assign_to_params_buffers", False)
-        own = {**self._parameters, **{k: b for k, b in self._buffers.items()
-                                      if k not in self._non_persistent_buffers_set}}
+        own = {
+            **self._parameters,
+            **{k: b for k, b in self._buffers.items() if k not in self._non_persistent_buffers_set},
+        }
         for name, value in own.items():
             if value is None:
                 continue
@@ -162,15 +172,19 @@ class StateMixin:
     def _load_one(self, name: str, value: Tensor, key: str, given: Any, assign: bool, errors: list[str]) -> None:
         """Copy (or assign) one entry, or say in `errors` why not."""
         if not isinstance(given, Tensor):
-            errors.append(f'While copying the parameter named "{key}", expected treadle.Tensor or Tensor-like object '
-                          f"from checkpoint but received {type(given)}")
+            errors.append(
+                f'While copying the parameter named "{key}", expected treadle.Tensor or Tensor-like object '
+                f"from checkpoint but received {type(given)}"
+            )
             return
         # Checkpoints of old hold scalars as tensors of one element.
         if value.dim() == 0 and given.dim() == 1 and given.shape[0] == 1:
             given = given[0]
         if tuple(given.shape) != tuple(value.shape):
-            errors.append(f"size mismatch for {key}: copying a param with shape {given.shape} from checkpoint, "
-                          f"the shape in current model is {value.shape}.")
+            errors.append(
+                f"size mismatch for {key}: copying a param with shape {given.shape} from checkpoint, "
+                f"the shape in current model is {value.shape}."
+            )
             return
         try:
             with treadle.no_grad():
@@ -182,14 +196,16 @@ class StateMixin:
                 setattr(self, name, given)
         except Exception as error:
             verb = "assigning" if assign else "copying"
-            errors.append(f'While {verb} the parameter named "{key}", whose dimensions in the model are '
-                          f"{value.shape} and whose dimensions in the checkpoint are {given.shape}, "
-                          f"an exception occurred : {error.args}.")
+            errors.append(
+                f'While {verb} the parameter named "{key}", whose dimensions in the model are '
+                f"{value.shape} and whose dimensions in the checkpoint are {given.shape}, "
+                f"an exception occurred : {error.args}."
+            )
 
     def _find_unexpected(self, state_dict: dict, prefix: str, own: dict, unexpected: list[str]) -> None:
         for key in state_dict:
             if key.startswith(prefix) and key != prefix + _EXTRA:
-                parts = key[len(prefix):].split(".", 1)
+                parts = key[len(prefix) :].split(".", 1)
                 # Keys of children are the children's to judge.
                 if (parts[0] not in self._modules) if len(parts) > 1 else (parts[0] not in own):
                     unexpected.append(key)
@@ -218,8 +234,9 @@ class StateMixin:
             if missing:
                 errors.insert(0, "Missing key(s) in state_dict: " + ", ".join(f'"{k}"' for k in missing) + ". ")
         if errors:
-            raise RuntimeError("Error(s) in loading state_dict for {}:\n\t{}".format(
-                type(self).__name__, "\n\t".join(errors)))
+            raise RuntimeError(
+                "Error(s) in loading state_dict for {}:\n\t{}".format(type(self).__name__, "\n\t".join(errors))
+            )
         return _IncompatibleKeys(missing, unexpected)
 
 
@@ -242,6 +259,8 @@ def _load(module: StateMixin, state: dict, prefix: str, strict: bool, assign: bo
     keys = _IncompatibleKeys(missing, unexpected)
     for hook in list(module._load_state_dict_post_hooks.values()):
         if hook(module, keys) is not None:
-            raise AssertionError("Hooks registered with ``register_load_state_dict_post_hook`` are not expected to "
-                                 "return new values, if incompatible_keys need to be modified, it should be done "
-                                 "inplace.")
+            raise AssertionError(
+                "Hooks registered with ``register_load_state_dict_post_hook`` are not expected to "
+                "return new values, if incompatible_keys need to be modified, it should be done "
+                "inplace."
+            )

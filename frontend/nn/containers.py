@@ -199,8 +199,10 @@ class ModuleList(Module):
                 runs.append([i, i, text])
         if not runs:
             return self._get_name() + "()"
-        lines = [(f"({first}): {text}" if first == last else f"({first}-{last}): {last - first + 1} x {text}")
-                 for first, last, text in runs]
+        lines = [
+            (f"({first}): {text}" if first == last else f"({first}-{last}): {last - first + 1} x {text}")
+            for first, last, text in runs
+        ]
         return self._get_name() + "(\n  " + "\n".join(lines).replace("\n", "\n  ") + "\n)"
 
 
@@ -255,8 +257,10 @@ class ModuleDict(Module):
     def update(self, modules: Any) -> None:
         """Add the modules of a mapping or of an iterable of pairs."""
         if not isinstance(modules, Iterable):
-            raise TypeError("ModuleDict.update should be called with an iterable of key/value pairs, but got "
-                            + type(modules).__name__)
+            raise TypeError(
+                "ModuleDict.update should be called with an iterable of key/value pairs, but got "
+                + type(modules).__name__
+            )
         for key, module in _pairs(modules, "ModuleDict"):
             self[key] = module
 
@@ -348,8 +352,10 @@ class ParameterDict(Module):
     @staticmethod
     def _attribute(key: str) -> str:
         if not isinstance(key, str):
-            raise TypeError("Index given to ParameterDict cannot be used as a key as it is not a string "
-                            f"(type is '{type(key).__name__}'). Open an issue on github if you need non-string keys.")
+            raise TypeError(
+                "Index given to ParameterDict cannot be used as a key as it is not a string "
+                f"(type is '{type(key).__name__}'). Open an issue on github if you need non-string keys."
+            )
         return key
 
     def __getitem__(self, key: str) -> Any:
@@ -445,8 +451,10 @@ class ParameterDict(Module):
     def update(self, parameters: Any) -> None:
         """Add what a mapping or an iterable of pairs holds."""
         if not isinstance(parameters, Iterable):
-            raise TypeError("ParametersDict.update should be called with an iterable of key/value pairs, but got "
-                            + type(parameters).__name__)
+            raise TypeError(
+                "ParametersDict.update should be called with an iterable of key/value pairs, but got "
+                + type(parameters).__name__
+            )
         for key, value in _pairs(parameters, "ParameterDict"):
             self[key] = value
 

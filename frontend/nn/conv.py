@@ -29,9 +29,20 @@ class _ConvNd(Module):
     _convolve: Callable[..., Tensor]
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: IntOrInts, stride: IntOrInts,
-        padding: IntOrInts | str, dilation: IntOrInts, transposed: bool, output_padding: IntOrInts, groups: int,
-        bias: bool, padding_mode: str, device: Any = None, dtype: Any = None,
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: IntOrInts,
+        stride: IntOrInts,
+        padding: IntOrInts | str,
+        dilation: IntOrInts,
+        transposed: bool,
+        output_padding: IntOrInts,
+        groups: int,
+        bias: bool,
+        padding_mode: str,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__()
         n = self._n
@@ -68,8 +79,10 @@ class _ConvNd(Module):
             if self.padding == "same" and any(s != 1 for s in self.stride):
                 raise ValueError("padding='same' is not supported for strided convolutions")
         if self.padding_mode not in ("zeros", "reflect", "replicate", "circular"):
-            raise ValueError("padding_mode must be one of ['zeros', 'reflect', 'replicate', 'circular'], "
-                             f"but got padding_mode='{self.padding_mode}'")
+            raise ValueError(
+                "padding_mode must be one of ['zeros', 'reflect', 'replicate', 'circular'], "
+                f"but got padding_mode='{self.padding_mode}'"
+            )
 
     def _pad_amounts(self) -> list[int]:
         """The argument of `pad` for this padding, the last axis first."""
@@ -116,12 +129,34 @@ class _Conv(_ConvNd):
     """A convolution over `_n` axes."""
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: IntOrInts, stride: IntOrInts = 1,
-        padding: IntOrInts | str = 0, dilation: IntOrInts = 1, groups: int = 1, bias: bool = True,
-        padding_mode: str = "zeros", device: Any = None, dtype: Any = None,
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: IntOrInts,
+        stride: IntOrInts = 1,
+        padding: IntOrInts | str = 0,
+        dilation: IntOrInts = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, False, 0, groups, bias,
-                         padding_mode, device, dtype)
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            False,
+            0,
+            groups,
+            bias,
+            padding_mode,
+            device,
+            dtype,
+        )
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         convolve = self._convolve
@@ -159,38 +194,65 @@ class _ConvTranspose(_ConvNd):
     """The adjoint of a convolution over `_n` axes."""
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: IntOrInts, stride: IntOrInts = 1,
-        padding: IntOrInts = 0, output_padding: IntOrInts = 0, groups: int = 1, bias: bool = True,
-        dilation: IntOrInts = 1, padding_mode: str = "zeros", device: Any = None, dtype: Any = None,
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: IntOrInts,
+        stride: IntOrInts = 1,
+        padding: IntOrInts = 0,
+        output_padding: IntOrInts = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: IntOrInts = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         if padding_mode != "zeros":
             raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, True, output_padding,
-                         groups, bias, padding_mode, device, dtype)
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            True,
+            output_padding,
+            groups,
+            bias,
+            padding_mode,
+            device,
+            dtype,
+        )
 
     def _extra_for(self, input: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
         """The output_padding that gives `output_size`."""
         n = self._n
         wanted = list(output_size)
         if len(wanted) == input.dim():
-            wanted = wanted[input.dim() - n:]
+            wanted = wanted[input.dim() - n :]
         if len(wanted) != n:
-            raise ValueError(f"ConvTranspose{n}D: for {input.dim()}D input, output_size must have {n} or {input.dim()} "
-                             f"elements (got {len(output_size)})")
+            raise ValueError(
+                f"ConvTranspose{n}D: for {input.dim()}D input, output_size must have {n} or {input.dim()} "
+                f"elements (got {len(output_size)})"
+            )
         extra = []
-        for i, size in enumerate(input.shape[input.dim() - n:]):
-            least = ((size - 1) * self.stride[i] - 2 * self.padding[i]
-                     + self.dilation[i] * (self.kernel_size[i] - 1) + 1)
+        for i, size in enumerate(input.shape[input.dim() - n :]):
+            least = (size - 1) * self.stride[i] - 2 * self.padding[i] + self.dilation[i] * (self.kernel_size[i] - 1) + 1
             if not least <= wanted[i] <= least + self.stride[i] - 1:
-                raise ValueError(f"requested an output size of {list(output_size)}, but axis {i} can be from {least} "
-                                 f"to {least + self.stride[i] - 1} (for an input of {list(input.shape)})")
+                raise ValueError(
+                    f"requested an output size of {list(output_size)}, but axis {i} can be from {least} "
+                    f"to {least + self.stride[i] - 1} (for an input of {list(input.shape)})"
+                )
             extra.append(wanted[i] - least)
         return tuple(extra)
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         extra = self.output_padding if output_size is None else self._extra_for(input, output_size)
-        return self._convolve(input, self.weight, self.bias, self.stride, self.padding, extra, self.groups,
-                              self.dilation)
+        return self._convolve(
+            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
+        )
 
 
 class ConvTranspose1d(_ConvTranspose):

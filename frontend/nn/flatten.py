@@ -37,8 +37,10 @@ class Unflatten(Module):
             raise TypeError("unflattened_size must be tuple of ints, but found type " + type(unflattened_size).__name__)
         for i, size in enumerate(unflattened_size):
             if not isinstance(size, int):
-                raise TypeError("unflattened_size must be tuple of ints, but found element of type "
-                                f"{type(size).__name__} at pos {i}")
+                raise TypeError(
+                    "unflattened_size must be tuple of ints, but found element of type "
+                    f"{type(size).__name__} at pos {i}"
+                )
         self.dim = dim
         self.unflattened_size = unflattened_size
 

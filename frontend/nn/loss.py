@@ -13,10 +13,28 @@ from .distance import PairwiseDistance
 from .module import Module
 
 __all__ = [
-    "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineEmbeddingLoss", "CrossEntropyLoss", "GaussianNLLLoss",
-    "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss", "MarginRankingLoss", "MultiLabelMarginLoss",
-    "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "NLLLoss2d", "PoissonNLLLoss", "SmoothL1Loss",
-    "SoftMarginLoss", "TripletMarginLoss", "TripletMarginWithDistanceLoss",
+    "BCELoss",
+    "BCEWithLogitsLoss",
+    "CTCLoss",
+    "CosineEmbeddingLoss",
+    "CrossEntropyLoss",
+    "GaussianNLLLoss",
+    "HingeEmbeddingLoss",
+    "HuberLoss",
+    "KLDivLoss",
+    "L1Loss",
+    "MSELoss",
+    "MarginRankingLoss",
+    "MultiLabelMarginLoss",
+    "MultiLabelSoftMarginLoss",
+    "MultiMarginLoss",
+    "NLLLoss",
+    "NLLLoss2d",
+    "PoissonNLLLoss",
+    "SmoothL1Loss",
+    "SoftMarginLoss",
+    "TripletMarginLoss",
+    "TripletMarginWithDistanceLoss",
 ]
 
 _Flag = bool | None
@@ -91,7 +109,11 @@ class BCEWithLogitsLoss(_Loss):
     """Binary cross entropy of logits; `pos_weight` weighs the positive targets."""
 
     def __init__(
-        self, weight: Tensor | None = None, size_average: _Flag = None, reduce: _Flag = None, reduction: str = "mean",
+        self,
+        weight: Tensor | None = None,
+        size_average: _Flag = None,
+        reduce: _Flag = None,
+        reduction: str = "mean",
         pos_weight: Tensor | None = None,
     ) -> None:
         super().__init__(size_average, reduce, reduction)
@@ -99,16 +121,21 @@ class BCEWithLogitsLoss(_Loss):
         self.register_buffer("pos_weight", pos_weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.binary_cross_entropy_with_logits(input, target, self.weight, pos_weight=self.pos_weight,
-                                                  reduction=self.reduction)
+        return F.binary_cross_entropy_with_logits(
+            input, target, self.weight, pos_weight=self.pos_weight, reduction=self.reduction
+        )
 
 
 class NLLLoss(_WeightedLoss):
     """-x[y] of log-probabilities (N, C, *) and class indices (N, *)."""
 
     def __init__(
-        self, weight: Tensor | None = None, size_average: _Flag = None, ignore_index: int = -100,
-        reduce: _Flag = None, reduction: str = "mean",
+        self,
+        weight: Tensor | None = None,
+        size_average: _Flag = None,
+        ignore_index: int = -100,
+        reduce: _Flag = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index = ignore_index
@@ -125,16 +152,27 @@ class CrossEntropyLoss(_WeightedLoss):
     """Cross entropy of logits (N, C, *) and class indices (N, *) or probabilities (N, C, *)."""
 
     def __init__(
-        self, weight: Tensor | None = None, size_average: _Flag = None, ignore_index: int = -100,
-        reduce: _Flag = None, reduction: str = "mean", label_smoothing: float = 0.0,
+        self,
+        weight: Tensor | None = None,
+        size_average: _Flag = None,
+        ignore_index: int = -100,
+        reduce: _Flag = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
     ) -> None:
         super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index = ignore_index
         self.label_smoothing = label_smoothing
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.cross_entropy(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
-                               label_smoothing=self.label_smoothing)
+        return F.cross_entropy(
+            input,
+            target,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )
 
 
 class KLDivLoss(_Loss):
@@ -154,8 +192,13 @@ class PoissonNLLLoss(_Loss):
     """exp(x) - y x, for a Poisson distributed y."""
 
     def __init__(
-        self, log_input: bool = True, full: bool = False, size_average: _Flag = None, eps: float = 1e-8,
-        reduce: _Flag = None, reduction: str = "mean",
+        self,
+        log_input: bool = True,
+        full: bool = False,
+        size_average: _Flag = None,
+        eps: float = 1e-8,
+        reduce: _Flag = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.log_input = log_input
@@ -228,8 +271,13 @@ class MultiMarginLoss(_WeightedLoss):
     """Hinge loss of the right class against each other one."""
 
     def __init__(
-        self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: _Flag = None,
-        reduce: _Flag = None, reduction: str = "mean",
+        self,
+        p: int = 1,
+        margin: float = 1.0,
+        weight: Tensor | None = None,
+        size_average: _Flag = None,
+        reduce: _Flag = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(weight, size_average, reduce, reduction)
         if p not in (1, 2):
@@ -261,8 +309,14 @@ class TripletMarginLoss(_Loss):
     """max(0, |a - p| - |a - n| + margin)."""
 
     def __init__(
-        self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, size_average: _Flag = None,
-        reduce: _Flag = None, reduction: str = "mean",
+        self,
+        margin: float = 1.0,
+        p: float = 2.0,
+        eps: float = 1e-6,
+        swap: bool = False,
+        size_average: _Flag = None,
+        reduce: _Flag = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(size_average, reduce, reduction)
         if margin <= 0:
@@ -273,28 +327,39 @@ class TripletMarginLoss(_Loss):
         self.swap = swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        return F.triplet_margin_loss(anchor, positive, negative, self.margin, self.p, self.eps, self.swap,
-                                     reduction=self.reduction)
+        return F.triplet_margin_loss(
+            anchor, positive, negative, self.margin, self.p, self.eps, self.swap, reduction=self.reduction
+        )
 
 
 class TripletMarginWithDistanceLoss(_Loss):
     """TripletMarginLoss with a distance of your own."""
 
     def __init__(
-        self, *, distance_function: Callable[[Tensor, Tensor], Tensor] | None = None, margin: float = 1.0,
-        swap: bool = False, reduction: str = "mean",
+        self,
+        *,
+        distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+        margin: float = 1.0,
+        swap: bool = False,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(None, None, reduction)
         if margin <= 0:
-            raise ValueError("TripletMarginWithDistanceLoss: expected margin to be greater than 0, "
-                             f"got {margin} instead")
+            raise ValueError(
+                f"TripletMarginWithDistanceLoss: expected margin to be greater than 0, got {margin} instead"
+            )
         self.distance_function = PairwiseDistance() if distance_function is None else distance_function
         self.margin = margin
         self.swap = swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         return F.triplet_margin_with_distance_loss(
-            anchor, positive, negative, distance_function=self.distance_function, margin=self.margin, swap=self.swap,
+            anchor,
+            positive,
+            negative,
+            distance_function=self.distance_function,
+            margin=self.margin,
+            swap=self.swap,
             reduction=self.reduction,
         )
 
@@ -308,5 +373,6 @@ class CTCLoss(_Loss):
         self.zero_infinity = zero_infinity
 
     def forward(self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any) -> Tensor:
-        return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction,
-                          self.zero_infinity)
+        return F.ctc_loss(
+            log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity
+        )

@@ -18,9 +18,19 @@ __all__ = ["Module"]
 Self = TypeVar("Self", bound="Module")
 
 _DICTS = (
-    "_parameters", "_buffers", "_modules", "_backward_pre_hooks", "_backward_hooks", "_forward_hooks",
-    "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs", "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks",
+    "_parameters",
+    "_buffers",
+    "_modules",
+    "_backward_pre_hooks",
+    "_backward_hooks",
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
     "_load_state_dict_post_hooks",
 )
 _PLAIN_DICTS = frozenset({"_parameters", "_buffers", "_modules"})
@@ -47,11 +57,13 @@ class Module(HookMixin, StateMixin, ConversionMixin):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if not self.call_super_init and kwargs:
-            raise TypeError(f"{type(self).__name__}.__init__() got an unexpected keyword argument "
-                            f"'{next(iter(kwargs))}'")
+            raise TypeError(
+                f"{type(self).__name__}.__init__() got an unexpected keyword argument '{next(iter(kwargs))}'"
+            )
         if not self.call_super_init and args:
-            raise TypeError(f"{type(self).__name__}.__init__() takes 1 positional argument but {len(args) + 1} were"
-                            " given")
+            raise TypeError(
+                f"{type(self).__name__}.__init__() takes 1 positional argument but {len(args) + 1} were given"
+            )
         # Straight into __dict__: __setattr__ needs these tables to decide where a value goes.
         own = self.__dict__
         own["training"] = True
@@ -94,8 +106,9 @@ class Module(HookMixin, StateMixin, ConversionMixin):
             self.register_parameter(name, value)
         elif name in own.get("_parameters", ()):
             if value is not None:
-                raise TypeError(f"cannot assign '{_type_name(value)}' as parameter '{name}' "
-                                "(treadle.nn.Parameter or None expected)")
+                raise TypeError(
+                    f"cannot assign '{_type_name(value)}' as parameter '{name}' (treadle.nn.Parameter or None expected)"
+                )
             self.register_parameter(name, None)
         elif isinstance(value, Module):
             if "_modules" not in own:
@@ -104,8 +117,9 @@ class Module(HookMixin, StateMixin, ConversionMixin):
             self._modules[name] = value
         elif name in own.get("_modules", ()):
             if value is not None:
-                raise TypeError(f"cannot assign '{_type_name(value)}' as child module '{name}' "
-                                "(treadle.nn.Module or None expected)")
+                raise TypeError(
+                    f"cannot assign '{_type_name(value)}' as child module '{name}' (treadle.nn.Module or None expected)"
+                )
             self._modules[name] = None
         elif isinstance(value, Buffer) or name in own.get("_buffers", ()):
             self._set_buffer(name, value)
@@ -117,8 +131,10 @@ class Module(HookMixin, StateMixin, ConversionMixin):
         if "_buffers" not in self.__dict__:
             raise AttributeError("cannot assign buffer before Module.__init__() call")
         if value is not None and not isinstance(value, Tensor):
-            raise TypeError(f"cannot assign '{_type_name(value)}' as buffer '{name}' "
-                            "(treadle.nn.Buffer, treadle.Tensor or None expected)")
+            raise TypeError(
+                f"cannot assign '{_type_name(value)}' as buffer '{name}' "
+                "(treadle.nn.Buffer, treadle.Tensor or None expected)"
+            )
         if name in self._buffers and not isinstance(value, Buffer):
             self._buffers[name] = value
             return
@@ -159,8 +175,11 @@ class Module(HookMixin, StateMixin, ConversionMixin):
         if not isinstance(name, str):
             raise TypeError(f"{kind} name should be a string. Got {_type_name(name)}")
         if "." in name:
-            raise KeyError(f'{kind} name can\'t contain ".", got: {name}' if kind == "module"
-                           else f'{kind} name can\'t contain "."')
+            raise KeyError(
+                f'{kind} name can\'t contain ".", got: {name}'
+                if kind == "module"
+                else f'{kind} name can\'t contain "."'
+            )
         if name == "":
             raise KeyError(f'{kind} name can\'t be empty string ""')
         if name not in table and hasattr(self, name):
@@ -177,12 +196,16 @@ class Module(HookMixin, StateMixin, ConversionMixin):
         self._check_name("parameter", name, self._parameters)
         if param is not None:
             if not isinstance(param, Parameter):
-                raise TypeError(f"cannot assign '{_type_name(param)}' object to parameter '{name}' "
-                                "(treadle.nn.Parameter or None required)")
+                raise TypeError(
+                    f"cannot assign '{_type_name(param)}' object to parameter '{name}' "
+                    "(treadle.nn.Parameter or None required)"
+                )
             if not param.is_leaf:
-                raise ValueError(f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be "
-                                 f"created explicitly. To express '{name}' as a function of another Tensor, compute "
-                                 "the value in the forward() method.")
+                raise ValueError(
+                    f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be "
+                    f"created explicitly. To express '{name}' as a function of another Tensor, compute "
+                    "the value in the forward() method."
+                )
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -191,8 +214,9 @@ class Module(HookMixin, StateMixin, ConversionMixin):
             raise AttributeError("cannot assign buffer before Module.__init__() call")
         self._check_name("buffer", name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise TypeError(f"cannot assign '{_type_name(tensor)}' object to buffer '{name}' "
-                            "(treadle Tensor or None required)")
+            raise TypeError(
+                f"cannot assign '{_type_name(tensor)}' object to buffer '{name}' (treadle Tensor or None required)"
+            )
         self._buffers[name] = tensor
         (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)
 
@@ -292,8 +316,7 @@ class Module(HookMixin, StateMixin, ConversionMixin):
     ) -> Iterator[tuple[str, Any]]:
         """(dotted name, member) where `members(module)` gives a module's own (name, member) pairs."""
         seen: set[int] = set()
-        owners = (self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse
-                  else [(prefix, self)])
+        owners = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
         for path, owner in owners:
             for name, value in members(owner):
                 if value is None or id(value) in seen:

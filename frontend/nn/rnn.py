@@ -67,9 +67,18 @@ class RNNBase(Module):
     """
 
     def __init__(
-        self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
-        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
-        device: Any = None, dtype: Any = None,
+        self,
+        mode: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__()
         if mode not in _GATES:
@@ -102,12 +111,15 @@ class RNNBase(Module):
 
     def _check_options(self, dropout: float) -> None:
         if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
-            raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element "
-                             "being zeroed")
+            raise ValueError(
+                "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
+            )
         if dropout > 0 and self.num_layers == 1:
-            warnings.warn("dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
-                          f"num_layers greater than 1, but got dropout={dropout} and num_layers={self.num_layers}",
-                          stacklevel=4)
+            warnings.warn(
+                "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
+                f"num_layers greater than 1, but got dropout={dropout} and num_layers={self.num_layers}",
+                stacklevel=4,
+            )
         if not isinstance(self.hidden_size, int):
             raise TypeError(f"hidden_size should be of type int, got: {type(self.hidden_size).__name__}")
         if self.hidden_size <= 0:
@@ -183,11 +195,13 @@ class RNNBase(Module):
     def _initial(self, hx: Any, input: Tensor, batch: int, single: bool) -> _State:
         """The initial state, checked, with a batch dim."""
         if input.dtype != self.weight_ih_l0.dtype:
-            raise ValueError(f"RNN input dtype ({input.dtype}) does not match weight dtype "
-                             f"({self.weight_ih_l0.dtype}).")
+            raise ValueError(
+                f"RNN input dtype ({input.dtype}) does not match weight dtype ({self.weight_ih_l0.dtype})."
+            )
         if input.shape[-1] != self.input_size:
-            raise RuntimeError("input.size(-1) must be equal to input_size. "
-                               f"Expected {self.input_size}, got {input.shape[-1]}")
+            raise RuntimeError(
+                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.shape[-1]}"
+            )
         count = self.num_layers * (2 if self.bidirectional else 1)
         wanted = [(count, batch, size) for size in self._state_sizes()]
         if hx is None:
@@ -196,8 +210,9 @@ class RNNBase(Module):
         for name, part in zip(("hx", "cx") if self.mode == "LSTM" else ("hx",), parts):
             if part.dim() != (2 if single else 3):
                 kind = "unbatched 2-D" if single else "batched 3-D"
-                raise RuntimeError(f"For {kind} input, {name} should also be {2 if single else 3}-D but got "
-                                   f"{part.dim()}-D tensor")
+                raise RuntimeError(
+                    f"For {kind} input, {name} should also be {2 if single else 3}-D but got {part.dim()}-D tensor"
+                )
         if single:
             parts = tuple(part.unsqueeze(1) for part in parts)
         for i, (part, shape) in enumerate(zip(parts, wanted)):
@@ -250,8 +265,14 @@ class RNNBase(Module):
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
-        for name, default in (("proj_size", 0), ("num_layers", 1), ("bias", True), ("batch_first", False),
-                              ("dropout", 0), ("bidirectional", False)):
+        for name, default in (
+            ("proj_size", 0),
+            ("num_layers", 1),
+            ("bias", True),
+            ("batch_first", False),
+            ("dropout", 0),
+            ("bidirectional", False),
+        ):
             value = getattr(self, name)
             if value != default:
                 text += f", {name}={value}"
@@ -262,14 +283,33 @@ class RNN(RNNBase):
     """h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu of it."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh", bias: bool = True,
-        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, device: Any = None,
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
         dtype: Any = None,
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
-        super().__init__("RNN_" + nonlinearity.upper(), input_size, hidden_size, num_layers, bias, batch_first,
-                         dropout, bidirectional, 0, device, dtype)
+        super().__init__(
+            "RNN_" + nonlinearity.upper(),
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            0,
+            device,
+            dtype,
+        )
         self.nonlinearity = nonlinearity
 
 
@@ -277,22 +317,51 @@ class LSTM(RNNBase):
     """Long short-term memory; the gates are in the order input, forget, cell, output and the state is (h, c)."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
-        dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: Any = None, dtype: Any = None,
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
-        super().__init__("LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-                         proj_size, device, dtype)
+        super().__init__(
+            "LSTM",
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            proj_size,
+            device,
+            dtype,
+        )
 
 
 class GRU(RNNBase):
     """The gated recurrent unit; the gates are in the order reset, update, new."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
-        dropout: float = 0.0, bidirectional: bool = False, device: Any = None, dtype: Any = None,
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
-        super().__init__("GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0,
-                         device, dtype)
+        super().__init__(
+            "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype
+        )
 
 
 class RNNCellBase(Module):
@@ -334,8 +403,10 @@ class RNNCellBase(Module):
             if part.dim() not in (1, 2):
                 raise ValueError(f"{name}: Expected hx to be 1D or 2D, got {part.dim()}D instead")
             if part.shape[-1] != self.hidden_size or tuple(part.shape[:-1]) != tuple(input.shape[:-1]):
-                raise RuntimeError(f"hidden{i} has inconsistent hidden_size or batch: got {list(part.shape)} for input "
-                                   f"{list(input.shape)} and hidden_size {self.hidden_size}")
+                raise RuntimeError(
+                    f"hidden{i} has inconsistent hidden_size or batch: got {list(part.shape)} for input "
+                    f"{list(input.shape)} and hidden_size {self.hidden_size}"
+                )
         gates = F.linear(input, self.weight_ih, self.bias_ih)
         return step(gates, state, {"hh": self.weight_hh, "b_hh": self.bias_hh})
 
@@ -351,7 +422,12 @@ class RNNCell(RNNCellBase):
     """One step of RNN."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", device: Any = None,
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__(input_size, hidden_size, bias, 1, device, dtype)

@@ -329,7 +329,7 @@ def arange(
 def _ramp(n: int, start: Any, step: Any, dtype: DType) -> Tensor:
     """start + k * step, computed in double for floats as torch does, then rounded."""
     if dtype is dtypes.bool_:
-        raise RuntimeError('"arange" not implemented for \'Bool\'')
+        raise RuntimeError("\"arange\" not implemented for 'Bool'")
     k = record(Iota((n,), 0, dtypes.int64, "cpu"))
     if isinstance(start, int) and isinstance(step, int):
         out = k if step == 1 else k * step
@@ -430,5 +430,3 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     if swap:
         grids[:2] = grids[1::-1]
     return tuple(grids)
-
-

@@ -82,7 +82,7 @@ def _floats_only(f: Callable, name: str) -> Callable:
         need_tensor(name, input)
         if not input.dtype.is_floating:
             if input.dtype is dtypes.bool_:
-                raise RuntimeError(f'"{name}" not implemented for \'Bool\'')
+                raise RuntimeError(f"\"{name}\" not implemented for 'Bool'")
             return input.clone()
         return f(input)
 

@@ -402,5 +402,3 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
         )
     a, b = (x.unbind(d) for x in PUBLIC["broadcast_tensors"](input, other))
     return PUBLIC["stack"]([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]], d)
-
-

@@ -331,6 +331,8 @@ def _draw_random(t: Tensor, g: Any, from_: int = 0, to: int | None = None, **kw:
 
 
 _filler("uniform_", _draw_uniform, "Filled with uniform numbers on [from, to).")
+
+
 def _draw_normal(t: Tensor, g: Any, mean: float = 0.0, std: float = 1.0) -> Tensor:
     _check_std(std)
     return normal_values(tuple(t.shape), t.dtype, g) * std + mean

@@ -158,7 +158,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, **kw: A
 
 def _arg(cls: type, name: str, t: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     if t.dtype is dtypes.bool_:
-        raise RuntimeError(f'"{name}_cpu" not implemented for \'Bool\'')
+        raise RuntimeError(f"\"{name}_cpu\" not implemented for 'Bool'")
     if dim is None:
         if math.prod(t.shape) == 0:
             raise IndexError(

@@ -93,9 +93,7 @@ def type_name(dtype: Any) -> str:
 def assign(t: Tensor, result: Tensor) -> Tensor:
     """The last step of an in-place op: `t` takes the value `result`. Raises RuntimeError on shape or dtype mismatch."""
     if result.shape != t.shape:
-        raise RuntimeError(
-            f"output with shape {list(t.shape)} doesn't match the broadcast shape {list(result.shape)}"
-        )
+        raise RuntimeError(f"output with shape {list(t.shape)} doesn't match the broadcast shape {list(result.shape)}")
     return write(t, _cast_to(result, t.dtype))
 
 

@@ -158,9 +158,7 @@ def equal(input: Tensor, other: Tensor) -> bool:
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
     """input + value * tensor1 * tensor2."""
     product = tensor1 * tensor2
-    return input + (
-        product if type(value) is not RuntimeScalar and value == 1 else record(MUL, product, number(value))
-    )
+    return input + (product if type(value) is not RuntimeScalar and value == 1 else record(MUL, product, number(value)))
 
 
 @public(inplace=True)

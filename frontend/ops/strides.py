@@ -14,7 +14,6 @@ from treadle.tensor import Tensor
 __all__ = ["contiguous_strides", "layout", "view_strides"]
 
 
-
 def view_strides(old: Sequence[int], stride: Sequence[int], new: Sequence[int]) -> list[int] | None:
     """Strides of `new` over the same memory, or None. Walks both shapes from the right in contiguous chunks."""
     if math.prod(new) == 0:
@@ -131,5 +130,3 @@ def is_contiguous(self: Tensor, memory_format: Any = None) -> bool:
             return math.prod(shape) == 0
         expected *= d
     return True
-
-

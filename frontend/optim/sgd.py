@@ -71,7 +71,11 @@ class SGD(ElementwiseOptimizer):
             group.setdefault("maximize", False)
 
     def _step_group(self, group: Group) -> None:
-        lr, momentum, decay = scalar(number(group["lr"])), float(group["momentum"]), float(number(group["weight_decay"]))
+        lr, momentum, decay = (
+            scalar(number(group["lr"])),
+            float(group["momentum"]),
+            float(number(group["weight_decay"])),
+        )
         dampening, nesterov, maximize = float(group["dampening"]), bool(group["nesterov"]), bool(group["maximize"])
         first, later = (_rule(momentum, dampening, decay, nesterov, maximize, k) for k in (True, False))
         for p in group["params"]:

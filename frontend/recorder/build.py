@@ -8,7 +8,7 @@ from typing import Any
 from treadle.ir import dtypes
 from treadle.ir.core import Builder, Operation, Value
 from treadle.ir.dims import Dim
-from treadle.ir.dtypes import DType, category, promote
+from treadle.ir.dtypes import DType, promote
 from treadle.ir.ops.base import Absent, Elementwise
 from treadle.ir.ops.identity import StopGradient
 from treadle.ir.ops.logic import Cast
@@ -16,7 +16,16 @@ from treadle.ir.ops.sources import Constant
 from treadle.ir.ops.views import Expand
 from treadle.ir.types import TensorType
 
-__all__ = ["Index", "RuntimeParam", "RuntimeScalar", "apply", "broadcast", "build_operation", "default_dtype", "result_type"]
+__all__ = [
+    "Index",
+    "RuntimeParam",
+    "RuntimeScalar",
+    "apply",
+    "broadcast",
+    "build_operation",
+    "default_dtype",
+    "result_type",
+]
 
 _default = dtypes.float32
 

@@ -150,7 +150,9 @@ def _histories(tr: Trace, step: Step, live: tuple[int, ...], buffers: list[Any])
             saved[value] = concrete(buffer, t if not tr.bindings else t.with_shape(t.concrete_shape(tr.bindings)))
         cuts = [tr.handles[i] for i in step.cuts]
         leaves = [h if k in plan.reads else None for k, h in enumerate(tr.leaves)]
-        segment = Segment(plan, saved, leaves, cuts, serial(), list(step.differentiable), dict(tr.bindings), list(tr.scalars))
+        segment = Segment(
+            plan, saved, leaves, cuts, serial(), list(step.differentiable), dict(tr.bindings), list(tr.scalars)
+        )
         for h in cuts:
             if h.leaf is not None and h.leaf.of_function:
                 h.leaf.node.segment_order = segment.order  # type: ignore[attr-defined]

@@ -221,9 +221,7 @@ def _refresh_types(tr: Trace) -> None:
 
 def _scalars_of(node: Node, values: Iterator[float | int]) -> tuple:
     """This run's scalars of an event: literals, and the values of its runtime parameters."""
-    return tuple(
-        next(values) if isinstance(o, RuntimeParam) else o for o in node.operands if not isinstance(o, Index)
-    )
+    return tuple(next(values) if isinstance(o, RuntimeParam) else o for o in node.operands if not isinstance(o, Index))
 
 
 def concretise(tr: Trace) -> None:
@@ -291,7 +289,9 @@ def _merge(tr: Trace, old: Node, new: Node, before: dict[str, int], old_scalars:
     shape = _op_structure(new.operation, new.no_grad, new.operands, ints)
     fresh: dict[str, int] = {}
     mint = parent if _is_source(tr, new.operands) else None
-    dims = [_symbolic(a, b, before, tr.bindings, fresh, mint) for a, b in zip(dims_of(old.operation, []), ints, strict=True)]
+    dims = [
+        _symbolic(a, b, before, tr.bindings, fresh, mint) for a, b in zip(dims_of(old.operation, []), ints, strict=True)
+    ]
     op = intern_operation(with_dims(new.operation, iter(dims)))
     old_values, values = _scalars_of(old, old_scalars), _scalars_of(new, new_scalars)
     general = iter([not same_scalar(a, b) for a, b in zip(old_values, values, strict=True)])
@@ -343,7 +343,9 @@ def _merge_leaf(tr: Trace, old: TensorType, new: TensorType, grad: bool, before:
     fresh: dict[str, int] = {}
     if any(a != b and not (a and b) for a, b in zip(old.shape, new.shape, strict=True)):
         raise CannotGeneralise("a size is 0 in one of the runs")
-    shape = tuple(_symbolic(a, b, before, tr.bindings, fresh, parent) for a, b in zip(old.shape, new.shape, strict=True))
+    shape = tuple(
+        _symbolic(a, b, before, tr.bindings, fresh, parent) for a, b in zip(old.shape, new.shape, strict=True)
+    )
     tr.bindings.update(fresh)
     pattern = new.with_shape(shape)
     if pattern is new:

@@ -11,7 +11,6 @@ import itertools
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from treadle.ir.core import Block, Function, Op, Value
 from treadle.ir.printer import digest

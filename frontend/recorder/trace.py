@@ -22,7 +22,19 @@ from treadle.recorder.handle import GradCell, Handle
 from treadle.recorder.locate import user_location
 from treadle.recorder.tree import MARK, RUNTIME, SCALAR, TREE_LOCK, Node, ScalarEdge, intern_operation
 
-__all__ = ["LIMIT", "Trace", "State", "record", "record1", "binary_recorder", "current_trace", "install", "make_tensor", "set_no_grad", "state"]
+__all__ = [
+    "LIMIT",
+    "Trace",
+    "State",
+    "record",
+    "record1",
+    "binary_recorder",
+    "current_trace",
+    "install",
+    "make_tensor",
+    "set_no_grad",
+    "state",
+]
 
 LIMIT = 2048  # events in one trace; even, so that a loop of two ops meets it at the same place each time
 
@@ -301,7 +313,7 @@ def record1(op: Operation, op_id: int, a: Any) -> Any:
     return t if node.depth < tr.limit else _overflow(tr, lambda: record1(op, op_id, a), t)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def binary_recorder(op: Operation) -> Callable[[Any, Any], Any]:
     """`f(a, b)` that records `op` on two tensors: what a training step does most, so everything is written out here.
 
@@ -379,4 +391,3 @@ def record(op: Operation, *args: Any) -> Any:
         tr.node = node
         t = tuple(make_tensor(h) for h in tr.push_all(node))
     return t if node.depth < tr.limit else _overflow(tr, lambda: record(op, *args), t)
-

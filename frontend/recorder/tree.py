@@ -62,7 +62,9 @@ class Node:
         self.programs: dict[tuple, Any] = {}
         self.first = parent.first + len(parent.values) if parent else 0
         self.depth = parent.depth + 1 if parent else 0
-        self.symbols: dict[str, int] = parent.symbols if parent else {}  # symbols bound on this path, with a sample size
+        self.symbols: dict[str, int] = (
+            parent.symbols if parent else {}
+        )  # symbols bound on this path, with a sample size
         self.info: Any = None  # what a special event (a backward) knows about itself
         self.no_grad = 0
         self.regrow: Any = None  # special events: makes the IR again (on another path)

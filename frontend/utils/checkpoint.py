@@ -43,13 +43,23 @@ class _Checkpoint(Function):
         if ctx.state is not None:
             default_generator._seed, default_generator._draw = now
         outputs = out if isinstance(out, tuple) else (out,)
-        roots = [(o, g) for o, g in zip(outputs, grads, strict=True) if isinstance(o, Tensor) and o.requires_grad and g is not None]
+        roots = [
+            (o, g)
+            for o, g in zip(outputs, grads, strict=True)
+            if isinstance(o, Tensor) and o.requires_grad and g is not None
+        ]
         wanted = [t for t in leaves if t.requires_grad]
-        found = iter(run_backward([o for o, _ in roots], [g for _, g in roots], wanted, False, False, accumulate=False, others=True))
+        found = iter(
+            run_backward(
+                [o for o, _ in roots], [g for _, g in roots], wanted, False, False, accumulate=False, others=True
+            )
+        )
         return (None, None, None, None, *(next(found) if t.requires_grad else None for t in leaves))
 
 
-def checkpoint(function: Callable, *args: Any, use_reentrant: bool | None = None, preserve_rng_state: bool = True, **kwargs: Any) -> Any:
+def checkpoint(
+    function: Callable, *args: Any, use_reentrant: bool | None = None, preserve_rng_state: bool = True, **kwargs: Any
+) -> Any:
     """function(*args), whose intermediate values are computed again in backward instead of being kept."""
     for name in ("context_fn", "determinism_check", "debug", "early_stop"):
         kwargs.pop(name, None)
@@ -60,7 +70,14 @@ def checkpoint(function: Callable, *args: Any, use_reentrant: bool | None = None
 
     if is_grad_enabled() and not any(args[k].requires_grad for k in places):
         # Parameters inside may need gradients all the same: an input that does brings backward here.
-        return _Checkpoint.apply(lambda _, *inner: run(*inner), preserve_rng_state, (0, *(k + 1 for k in places)), (_gate(), *args), _gate(), *(args[k] for k in places))
+        return _Checkpoint.apply(
+            lambda _, *inner: run(*inner),
+            preserve_rng_state,
+            (0, *(k + 1 for k in places)),
+            (_gate(), *args),
+            _gate(),
+            *(args[k] for k in places),
+        )
     return _Checkpoint.apply(run, preserve_rng_state, places, args, *(args[k] for k in places))
 
 
@@ -68,7 +85,9 @@ def _gate() -> Tensor:
     return zeros(()).requires_grad_()
 
 
-def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any) -> Any:
+def checkpoint_sequential(
+    functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any
+) -> Any:
     """A chain of modules in `segments` checkpointed pieces."""
     layers = list(functions)
     size = -(-len(layers) // segments)

@@ -106,6 +106,6 @@ def test_symbols_are_bound_from_shapes() -> None:
 
 
 def test_wrong_dtype_is_refused() -> None:
-    fn = parse_function('graph.func @f(%x: tensor<2xf32>) { return %x : tensor<2xf32> }')
+    fn = parse_function("graph.func @f(%x: tensor<2xf32>) { return %x : tensor<2xf32> }")
     with pytest.raises(RuntimeError, match="takes float32, not float64"):
         evaluate(fn, np.zeros(2))

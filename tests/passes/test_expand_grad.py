@@ -35,6 +35,7 @@ class PassOn(Composite):
         doubled = b.emit(Mul(), operands[0], operands[1])
         return operands[1], doubled, doubled
 
+
 MINE = {name: REGISTRY.pop(name) for name in (Cube.name, PassOn.name)}  # known to these tests only
 
 

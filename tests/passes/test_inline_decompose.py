@@ -31,6 +31,7 @@ class Outer(Composite):
         (x,) = operands
         return b.emit(Add(), b.emit(Inner(), x), x), x
 
+
 MINE = {name: REGISTRY.pop(name) for name in (Inner.name, Outer.name)}  # known to these tests only
 
 

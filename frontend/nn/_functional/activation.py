@@ -192,8 +192,7 @@ def threshold_(input: Tensor, threshold_: float, value: float) -> Tensor:
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where positive, else x * weight; `weight` has one element, or one for each channel (dim 1)."""
     if weight.dtype != input.dtype:
-        raise RuntimeError("prelu: Type promoting not supported. "
-                           f"Got {input.dtype} and {weight.dtype}")
+        raise RuntimeError(f"prelu: Type promoting not supported. Got {input.dtype} and {weight.dtype}")
     if weight.dim() > 1:
         raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.dim()}")
     if weight.numel() != 1:
@@ -201,8 +200,10 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         if input.dim() == 0:
             raise RuntimeError("Not allow zero-dim input tensor.")
         if weight.numel() != channels:
-            raise RuntimeError("Mismatch of parameter numbers and input channel size. "
-                               f"Found parameter numbers = {weight.numel()} and channel size = {channels}.")
+            raise RuntimeError(
+                "Mismatch of parameter numbers and input channel size. "
+                f"Found parameter numbers = {weight.numel()} and channel size = {channels}."
+            )
         weight = weight.reshape((1, -1) + (1,) * (input.dim() - 2) if input.dim() > 1 else (-1,))
     elif weight.dim():
         # One weight must not add a dimension to a 0-d input.
@@ -218,8 +219,9 @@ def rrelu(
         if not math.isfinite(limit):
             raise RuntimeError(f"rrelu: {name.lower()} bound must be finite")
     if lower > upper:
-        raise RuntimeError(f"Lower bound should be less than or equal to the upper bound, "
-                           f"but got lower {lower} and upper {upper}")
+        raise RuntimeError(
+            f"Lower bound should be less than or equal to the upper bound, but got lower {lower} and upper {upper}"
+        )
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
     slope = treadle.rand_like(input) * (upper - lower) + lower
@@ -242,8 +244,10 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 
 
 def _implicit_dim(name: str, ndim: int, stacklevel: int) -> int:
-    warnings.warn(f"Implicit dimension choice for {name} has been deprecated. "
-                  "Change the call to include dim=X as an argument.", stacklevel=stacklevel)
+    warnings.warn(
+        f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
+        stacklevel=stacklevel,
+    )
     return 0 if ndim in (0, 1, 3) else 1
 
 
@@ -268,9 +272,7 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
     return _ops.log_softmax(input if dtype is None else input.to(dtype), dim)
 
 
-def gumbel_softmax(
-    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
-) -> Tensor:
+def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
     """A sample of the Gumbel-softmax distribution; `hard` gives one-hot values with the soft gradient."""
     # -log of a standard exponential is Gumbel; 1 - U keeps the logarithm away from 0.
     gumbels = -(-(1 - treadle.rand_like(logits)).log()).log()

@@ -17,9 +17,11 @@ _Sizes = int | None | Sequence[int | None]
 def _output_sizes(name: str, n: int, x: Tensor, output_size: _Sizes) -> tuple[int, ...]:
     if x.dim() not in (n + 1, n + 2):
         raise RuntimeError(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got {list(x.shape)}")
-    if any(size == 0 for size in x.shape[x.dim() - n - 1:]):
-        raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, "
-                           f"but input has sizes {list(x.shape)}")
+    if any(size == 0 for size in x.shape[x.dim() - n - 1 :]):
+        raise RuntimeError(
+            f"{name}(): Expected input to have non-zero size for non-batch dimensions, "
+            f"but input has sizes {list(x.shape)}"
+        )
     sizes = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * n
     if len(sizes) != n:
         raise RuntimeError(f"{name}(): output_size must be {n} sizes, got {list(sizes)}")
@@ -31,7 +33,7 @@ def _output_sizes(name: str, n: int, x: Tensor, output_size: _Sizes) -> tuple[in
 
 def _uniform_kernel(x: Tensor, sizes: tuple[int, ...]) -> tuple[int, ...] | None:
     """The common window, if there is one."""
-    spatial = x.shape[x.dim() - len(sizes):]
+    spatial = x.shape[x.dim() - len(sizes) :]
     if any(out == 0 or size % out for size, out in zip(spatial, sizes)):
         return None
     return tuple(size // out for size, out in zip(spatial, sizes))
@@ -47,7 +49,7 @@ def _gather_windows(x: Tensor, dim: int, out: int) -> tuple[Tensor, Tensor, Tens
     places = start.unsqueeze(1) + treadle.arange(longest, device=x.device)
     valid = places < end.unsqueeze(1)
     places = places.clamp(max=size - 1)
-    shape = tuple(x.shape[:dim]) + (out, longest) + tuple(x.shape[dim + 1:])
+    shape = tuple(x.shape[:dim]) + (out, longest) + tuple(x.shape[dim + 1 :])
     values = x.index_select(dim, places.reshape(-1)).reshape(shape)
     tail = (1,) * (x.dim() - dim - 1)
     grid = (out, longest) + tail

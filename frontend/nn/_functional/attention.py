@@ -13,8 +13,14 @@ from .padding import pad
 
 
 def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Tensor:
     """softmax(q k^T * scale + mask) v over (*, L, E), (*, S, E), (*, S, Ev).
 
@@ -33,24 +39,31 @@ def _float_mask(mask: Tensor | None, name: str, dtype: object) -> Tensor | None:
     return treadle.zeros(tuple(mask.shape), dtype=dtype, device=mask.device).masked_fill(mask, float("-inf"))
 
 
-def _check_shapes(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None,
-                  attn_mask: Tensor | None, num_heads: int) -> bool:
+def _check_shapes(
+    query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None, num_heads: int
+) -> bool:
     """Whether the inputs have a batch dim."""
     if query.dim() not in (2, 3):
-        raise AssertionError(f"query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D query "
-                             "tensor")
+        raise AssertionError(
+            f"query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D query tensor"
+        )
     batched = query.dim() == 3
     if key.dim() != query.dim() or value.dim() != query.dim():
-        raise AssertionError(f"For {'' if batched else 'un'}batched ({query.dim()}-D) `query`, expected `key` and "
-                             f"`value` to be {query.dim()}-D but found {key.dim()}-D and {value.dim()}-D "
-                             "tensors respectively")
+        raise AssertionError(
+            f"For {'' if batched else 'un'}batched ({query.dim()}-D) `query`, expected `key` and "
+            f"`value` to be {query.dim()}-D but found {key.dim()}-D and {value.dim()}-D "
+            "tensors respectively"
+        )
     if key_padding_mask is not None and key_padding_mask.dim() != query.dim() - 1:
-        raise AssertionError(f"expected `key_padding_mask` to be `None` or {query.dim() - 1}-D but found "
-                             f"{key_padding_mask.dim()}-D tensor instead")
+        raise AssertionError(
+            f"expected `key_padding_mask` to be `None` or {query.dim() - 1}-D but found "
+            f"{key_padding_mask.dim()}-D tensor instead"
+        )
     if attn_mask is not None:
         if attn_mask.dim() not in (2, 3):
-            raise AssertionError(f"expected `attn_mask` to be `None`, 2-D or 3-D but found {attn_mask.dim()}-D tensor "
-                                 "instead")
+            raise AssertionError(
+                f"expected `attn_mask` to be `None`, 2-D or 3-D but found {attn_mask.dim()}-D tensor instead"
+            )
         if not batched and attn_mask.dim() == 3:
             wanted = (num_heads, query.shape[0], key.shape[0])
             if tuple(attn_mask.shape) != wanted:
@@ -59,7 +72,12 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: T
 
 
 def _project(
-    query: Tensor, key: Tensor, value: Tensor, packed: Tensor | None, separate: tuple | None, bias: Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    packed: Tensor | None,
+    separate: tuple | None,
+    bias: Tensor | None,
     embed_dim: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The three input projections; one product where the inputs are one tensor."""
@@ -78,8 +96,9 @@ def _project(
             if weight is None:
                 raise AssertionError(f"use_separate_proj_weight is True but {name}_proj_weight is None")
             if tuple(weight.shape) != (embed_dim, x.shape[-1]):
-                raise AssertionError(f"expecting {name} weight shape of {(embed_dim, x.shape[-1])}, "
-                                     f"but got {tuple(weight.shape)}")
+                raise AssertionError(
+                    f"expecting {name} weight shape of {(embed_dim, x.shape[-1])}, but got {tuple(weight.shape)}"
+                )
         biases = (None,) * 3 if bias is None else bias.chunk(3, 0)
     return tuple(linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases))
 
@@ -89,8 +108,9 @@ def _check_attn_mask(attn_mask: Tensor | None, length: int, source: int, heads: 
         return None
     wanted = (length, source) if attn_mask.dim() == 2 else (batch * heads, length, source)
     if tuple(attn_mask.shape) != wanted:
-        raise RuntimeError(f"The shape of the {attn_mask.dim()}D attn_mask is {tuple(attn_mask.shape)}, but should be "
-                           f"{wanted}.")
+        raise RuntimeError(
+            f"The shape of the {attn_mask.dim()}D attn_mask is {tuple(attn_mask.shape)}, but should be {wanted}."
+        )
     return attn_mask.unsqueeze(0) if attn_mask.dim() == 2 else attn_mask
 
 
@@ -100,13 +120,31 @@ def _heads(x: Tensor, batch: int, heads: int) -> Tensor:
 
 
 def multi_head_attention_forward(
-    query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
-    in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None,
-    add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor, out_proj_bias: Tensor | None,
-    training: bool = True, key_padding_mask: Tensor | None = None, need_weights: bool = True,
-    attn_mask: Tensor | None = None, use_separate_proj_weight: bool = False, q_proj_weight: Tensor | None = None,
-    k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None, static_k: Tensor | None = None,
-    static_v: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of `num_heads` heads: query (L, N, E), key and value (S, N, *), or all without N.
 
@@ -175,17 +213,16 @@ def _unsqueeze_batch(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor,
     return q, k, k if value is key else value.unsqueeze(1)
 
 
-def _check_sizes(
-    query: Tensor, key: Tensor, value: Tensor, embed_dim: int, heads: int, separate: bool
-) -> None:
+def _check_sizes(query: Tensor, key: Tensor, value: Tensor, embed_dim: int, heads: int, separate: bool) -> None:
     if query.shape[-1] != embed_dim:
         raise AssertionError(f"was expecting embedding dimension of {embed_dim}, but got {query.shape[-1]}")
     if embed_dim % heads:
         raise AssertionError(f"embed_dim {embed_dim} not divisible by num_heads {heads}")
     if separate:
         if tuple(key.shape[:2]) != tuple(value.shape[:2]):
-            raise AssertionError(f"key's sequence and batch dims {tuple(key.shape[:2])} do not match value's "
-                                 f"{tuple(value.shape[:2])}")
+            raise AssertionError(
+                f"key's sequence and batch dims {tuple(key.shape[:2])} do not match value's {tuple(value.shape[:2])}"
+            )
     elif tuple(key.shape) != tuple(value.shape):
         raise AssertionError(f"key shape {tuple(key.shape)} does not match value shape {tuple(value.shape)}")
 
@@ -193,8 +230,9 @@ def _check_sizes(
 def _static(name: str, given: Tensor, batch: int, heads: int, width: int) -> Tensor:
     """A key or value given ready, (N * heads, S, E / heads), as (N, heads, S, E / heads)."""
     if given.shape[0] != batch * heads or given.shape[2] != width:
-        raise AssertionError(f"expecting static {name} of sizes ({batch * heads}, *, {width}), "
-                             f"but got {tuple(given.shape)}")
+        raise AssertionError(
+            f"expecting static {name} of sizes ({batch * heads}, *, {width}), but got {tuple(given.shape)}"
+        )
     return given.reshape(batch, heads, given.shape[1], width)
 
 
@@ -203,16 +241,20 @@ def _merge_masks(
 ) -> Tensor | None:
     """One additive mask that broadcasts to (N, heads, L, S); the `grown` extra keys are never masked."""
     if attn_mask is not None:
-        attn_mask = attn_mask.unsqueeze(0) if attn_mask.shape[0] != batch * heads or attn_mask.shape[0] == 1 else (
-            attn_mask.reshape((batch, heads) + tuple(attn_mask.shape[1:])))
+        attn_mask = (
+            attn_mask.unsqueeze(0)
+            if attn_mask.shape[0] != batch * heads or attn_mask.shape[0] == 1
+            else (attn_mask.reshape((batch, heads) + tuple(attn_mask.shape[1:])))
+        )
         attn_mask = pad(attn_mask, (0, grown)) if grown else attn_mask
     if key_padding_mask is None:
         return attn_mask
     if grown:
         key_padding_mask = pad(key_padding_mask, (0, grown))
     if tuple(key_padding_mask.shape) != (batch, source):
-        raise AssertionError(f"expecting key_padding_mask shape of {(batch, source)}, "
-                             f"but got {tuple(key_padding_mask.shape)}")
+        raise AssertionError(
+            f"expecting key_padding_mask shape of {(batch, source)}, but got {tuple(key_padding_mask.shape)}"
+        )
     padding = key_padding_mask.reshape(batch, 1, 1, source)
     return padding if attn_mask is None else attn_mask + padding
 

@@ -22,11 +22,14 @@ def _check_index_target(input: Tensor, target: Tensor, weight: Tensor | None) ->
     if target.dtype not in (treadle.int64, treadle.uint8):
         raise RuntimeError(f"expected scalar type Long but found {target.dtype}")
     if target.dim() != input.dim() - 1:
-        raise RuntimeError(f"Expected target of {input.dim() - 1} dimensions for an input of {input.dim()}, "
-                           f"got shape {list(target.shape)}")
+        raise RuntimeError(
+            f"Expected target of {input.dim() - 1} dimensions for an input of {input.dim()}, "
+            f"got shape {list(target.shape)}"
+        )
     if input.dim() > 1 and input.shape[0] != target.shape[0]:
-        raise ValueError(f"Expected input batch_size ({input.shape[0]}) to match target batch_size "
-                         f"({target.shape[0]}).")
+        raise ValueError(
+            f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({target.shape[0]})."
+        )
     if tuple(input.shape[2:]) != tuple(target.shape[1:]):
         raise RuntimeError(f"Expected target size {[input.shape[0], *input.shape[2:]]}, got {list(target.shape)}")
     _check_class_weight(weight, input.shape[dim])
@@ -35,8 +38,10 @@ def _check_index_target(input: Tensor, target: Tensor, weight: Tensor | None) ->
 
 def _check_class_weight(weight: Tensor | None, classes: int) -> None:
     if weight is not None and (weight.dim() != 1 or weight.shape[0] != classes):
-        raise RuntimeError(f"weight tensor should be defined either for all {classes} classes or no classes but got "
-                           f"weight tensor of shape: {list(weight.shape)}")
+        raise RuntimeError(
+            f"weight tensor should be defined either for all {classes} classes or no classes but got "
+            f"weight tensor of shape: {list(weight.shape)}"
+        )
 
 
 def _mean_over(losses: Tensor, total_weight: Tensor) -> Tensor:
@@ -89,8 +94,13 @@ def _class_shape(weight: Tensor, x: Tensor, dim: int) -> Tensor:
 
 
 def nll_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: _Flag = None, ignore_index: int = -100,
-    reduce: _Flag = None, reduction: str = "mean",
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: _Flag = None,
+    ignore_index: int = -100,
+    reduce: _Flag = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """-weight[y] * x[y] of log-probabilities (N, C, *) or (C,) against indices (N, *) or ().
 
@@ -102,8 +112,14 @@ def nll_loss(
 
 
 def cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: _Flag = None, ignore_index: int = -100,
-    reduce: _Flag = None, reduction: str = "mean", label_smoothing: float = 0.0,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: _Flag = None,
+    ignore_index: int = -100,
+    reduce: _Flag = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
 ) -> Tensor:
     """`nll_loss` of log_softmax(x): logits (N, C, *) or (C,).
 
@@ -116,11 +132,14 @@ def cross_entropy(
     if tuple(input.shape) == tuple(target.shape) and input.dim():
         return _probability_loss(input, target, weight, ignore_index, reduction, label_smoothing)
     if target.is_floating_point() and target.dim() == input.dim():
-        raise RuntimeError(f"Expected target of class probabilities of shape {list(input.shape)}, "
-                           f"got {list(target.shape)}")
+        raise RuntimeError(
+            f"Expected target of class probabilities of shape {list(input.shape)}, got {list(target.shape)}"
+        )
     dim = _check_index_target(input, target, weight)
     if weight is None and input.dim() == 2 and target.dtype is treadle.int64:
-        return _reduced_rows(_ops.cross_entropy_rows(input, target, ignore_index, label_smoothing), target, ignore_index, reduction)
+        return _reduced_rows(
+            _ops.cross_entropy_rows(input, target, ignore_index, label_smoothing), target, ignore_index, reduction
+        )
     return _index_loss(_ops.log_softmax(input, dim), target, dim, weight, ignore_index, reduction, label_smoothing)
 
 
@@ -148,9 +167,16 @@ def _probability_loss(
 
 
 def linear_cross_entropy(
-    input: Tensor, linear_weight: Tensor, target: Tensor, *, linear_bias: Tensor | None = None,
-    weight: Tensor | None = None, reduction: str = "mean", ignore_index: int | None = None,
-    label_smoothing: float = 0.0, options: Any = None,
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    options: Any = None,
 ) -> Tensor:
     """`cross_entropy` of a linear layer; `options` of chunking are the compiler's to choose."""
     logits = linear(input, linear_weight, linear_bias)
@@ -159,8 +185,14 @@ def linear_cross_entropy(
 
 
 def multi_margin_loss(
-    input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
-    size_average: _Flag = None, reduce: _Flag = None, reduction: str = "mean",
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    size_average: _Flag = None,
+    reduce: _Flag = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """Sum over the other classes j of weight[y] * max(0, margin - x[y] + x[j])^p / C; input (N, C) or (C,)."""
     reduction = legacy_reduction(size_average, reduce, reduction)
@@ -171,8 +203,9 @@ def multi_margin_loss(
     single = input.dim() < 2
     x = input.reshape(1, -1) if single else input
     if x.dim() != 2 or x.shape[1] == 0:
-        raise RuntimeError("Expected non-empty vector or matrix with optional 0-dim batch size, "
-                           f"but got: {list(input.shape)}")
+        raise RuntimeError(
+            f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(input.shape)}"
+        )
     n, classes = x.shape
     if target.dim() > 1 or target.numel() != n:
         raise RuntimeError(f"inconsistent target size, expected {n} but got {list(target.shape)}")
@@ -196,8 +229,10 @@ def multilabel_margin_loss(
     """Sum over the labels y and the other classes j of max(0, 1 - x[y] + x[j]) / C; a label of -1 ends the list."""
     reduction = legacy_reduction(size_average, reduce, reduction)
     if input.dim() > 2 or tuple(target.shape) != tuple(input.shape) or (input.dim() and input.shape[-1] == 0):
-        raise RuntimeError("Expected a vector or matrix and a target of its shape, but got "
-                           f"{list(input.shape)} and {list(target.shape)}")
+        raise RuntimeError(
+            "Expected a vector or matrix and a target of its shape, but got "
+            f"{list(input.shape)} and {list(target.shape)}"
+        )
     x = input.reshape(1, -1) if input.dim() < 2 else input
     labels = target.reshape(tuple(x.shape))
     listed = (labels >= 0).to(treadle.int64).cumprod(1) > 0
@@ -211,7 +246,11 @@ def multilabel_margin_loss(
 
 
 def multilabel_soft_margin_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: _Flag = None, reduce: _Flag = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: _Flag = None,
+    reduce: _Flag = None,
     reduction: str = "mean",
 ) -> Tensor:
     """The mean over classes (the last dim) of the binary cross entropy of sigmoid(x)."""

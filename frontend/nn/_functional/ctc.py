@@ -20,8 +20,9 @@ def _lengths(value: Any, what: str, batch: int, x: Tensor) -> Tensor:
             raise RuntimeError(f"{what}_lengths must be integral")
         value = value.to(treadle.int64).reshape(-1)
     else:
-        value = treadle.tensor(list(value) if isinstance(value, Sequence) else [value], dtype=treadle.int64,
-                               device=x.device)
+        value = treadle.tensor(
+            list(value) if isinstance(value, Sequence) else [value], dtype=treadle.int64, device=x.device
+        )
     if value.shape[0] != batch:
         raise RuntimeError(f"{what}_lengths must be of size batch_size")
     return value
@@ -72,8 +73,13 @@ def _negative_log_likelihood(
 
 
 def ctc_loss(
-    log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
-    reduction: str = "mean", zero_infinity: bool = False,
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
 ) -> Tensor:
     """-log of the probability that log_probs (T, N, C), or (T, C), spell the targets (N, S), or all in one (sum,).
 

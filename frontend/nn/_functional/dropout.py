@@ -40,9 +40,11 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     """Drop whole channels of (N, C, L) or (C, L)."""
     _check_p(p)
     if input.dim() not in (2, 3):
-        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {input.dim()}D input. "
-                           "Note that dropout1d exists to provide channel-wise dropout on inputs with 1 "
-                           "spatial dimension, a channel dimension, and an optional batch dimension.")
+        raise RuntimeError(
+            f"dropout1d: Expected 2D or 3D input, but received a {input.dim()}D input. "
+            "Note that dropout1d exists to provide channel-wise dropout on inputs with 1 "
+            "spatial dimension, a channel dimension, and an optional batch dimension."
+        )
     return write_back(input, _feature_dropout(input, p, training, 1 if input.dim() == 3 else 0), inplace)
 
 

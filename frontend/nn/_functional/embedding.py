@@ -31,8 +31,13 @@ def _renorm_rows(weight: Tensor, index: Tensor, max_norm: float, norm_type: floa
 
 
 def embedding(
-    input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
-    norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
 ) -> Tensor:
     """Rows of `weight` (V, D) at integer indices of any shape: (*, D).
 
@@ -59,9 +64,17 @@ def embedding(
 
 
 def embedding_bag(
-    input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None, norm_type: float = 2,
-    scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
-    per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None,
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
 ) -> Tensor:
     """Sum, mean or max of the rows of each bag of indices: (bags, D).
 
@@ -90,27 +103,38 @@ def embedding_bag(
 
 
 def _check_bags(
-    input: Tensor, weight: Tensor, offsets: Tensor | None, mode: str, per_sample_weights: Tensor | None,
-    scale_grad_by_freq: bool, include_last_offset: bool,
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None,
+    mode: str,
+    per_sample_weights: Tensor | None,
+    scale_grad_by_freq: bool,
+    include_last_offset: bool,
 ) -> None:
     _check_index("embedding_bag", input)
     if mode not in ("sum", "mean", "max"):
         raise ValueError("mode has to be one of sum, mean or max")
     if per_sample_weights is not None:
         if tuple(per_sample_weights.shape) != tuple(input.shape):
-            raise ValueError(f"embedding_bag: If per_sample_weights ({tuple(per_sample_weights.shape)}) is not None, "
-                             f"then it must have the same shape as the input ({tuple(input.shape)})")
+            raise ValueError(
+                f"embedding_bag: If per_sample_weights ({tuple(per_sample_weights.shape)}) is not None, "
+                f"then it must have the same shape as the input ({tuple(input.shape)})"
+            )
         if mode != "sum":
-            raise NotImplementedError("embedding_bag: per_sample_weights was not None. per_sample_weights is only "
-                                      f"supported for mode='sum' (got mode='{mode}').")
+            raise NotImplementedError(
+                "embedding_bag: per_sample_weights was not None. per_sample_weights is only "
+                f"supported for mode='sum' (got mode='{mode}')."
+            )
         if per_sample_weights.dtype != weight.dtype:
             raise RuntimeError(f"expected per_sample_weights of type {weight.dtype}, got {per_sample_weights.dtype}")
     if scale_grad_by_freq and mode == "max":
         raise ValueError("max mode does not support scaling the gradient by the frequency")
     if input.dim() == 2:
         if offsets is not None:
-            raise ValueError("if input is 2D, then offsets has to be None, as input is treated as a mini-batch of "
-                             f"fixed length sequences. However, found offsets of type {type(offsets)}")
+            raise ValueError(
+                "if input is 2D, then offsets has to be None, as input is treated as a mini-batch of "
+                f"fixed length sequences. However, found offsets of type {type(offsets)}"
+            )
     elif input.dim() == 1:
         if offsets is None:
             raise ValueError("offsets has to be a 1D Tensor but got None")
@@ -141,7 +165,8 @@ def _reduce_bags(
     total = zeros.index_add(0, bag_of, rows)
     if mode == "sum":
         return total
-    ones = (treadle.ones(rows.shape[0], dtype=rows.dtype, device=rows.device) if counts is None
-            else counts.to(rows.dtype))
+    ones = (
+        treadle.ones(rows.shape[0], dtype=rows.dtype, device=rows.device) if counts is None else counts.to(rows.dtype)
+    )
     sizes = rows.new_zeros(bags).index_add(0, bag_of, ones)
     return total / sizes.clamp(min=1).unsqueeze(1)

@@ -23,8 +23,13 @@ def _starts(size: int, kernel: int, out: int, sample: Tensor) -> Tensor:
 
 
 def _fractional_max_pool(
-    n: int, x: Tensor, kernel_size: IntOrInts, output_size: IntOrInts | None,
-    output_ratio: float | Sequence[float] | None, return_indices: bool, samples: Tensor | None,
+    n: int,
+    x: Tensor,
+    kernel_size: IntOrInts,
+    output_size: IntOrInts | None,
+    output_ratio: float | Sequence[float] | None,
+    return_indices: bool,
+    samples: Tensor | None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     name = f"fractional_max_pool{n}d"
     if output_size is None and output_ratio is None:
@@ -65,8 +70,11 @@ def _fractional_max_pool(
 
 
 def fractional_max_pool2d(
-    input: Tensor, kernel_size: IntOrInts, output_size: IntOrInts | None = None,
-    output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
+    input: Tensor,
+    kernel_size: IntOrInts,
+    output_size: IntOrInts | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Maxima of windows at random places of (N, C, H, W), for an output of any smaller size."""
@@ -74,8 +82,11 @@ def fractional_max_pool2d(
 
 
 def fractional_max_pool3d(
-    input: Tensor, kernel_size: IntOrInts, output_size: IntOrInts | None = None,
-    output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
+    input: Tensor,
+    kernel_size: IntOrInts,
+    output_size: IntOrInts | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Maxima of windows at random places of (N, C, D, H, W), for an output of any smaller size."""
@@ -83,8 +94,11 @@ def fractional_max_pool3d(
 
 
 def fractional_max_pool2d_with_indices(
-    input: Tensor, kernel_size: IntOrInts, output_size: IntOrInts | None = None,
-    output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
+    input: Tensor,
+    kernel_size: IntOrInts,
+    output_size: IntOrInts | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`fractional_max_pool2d` with its indices."""
@@ -92,8 +106,11 @@ def fractional_max_pool2d_with_indices(
 
 
 def fractional_max_pool3d_with_indices(
-    input: Tensor, kernel_size: IntOrInts, output_size: IntOrInts | None = None,
-    output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
+    input: Tensor,
+    kernel_size: IntOrInts,
+    output_size: IntOrInts | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`fractional_max_pool3d` with its indices."""

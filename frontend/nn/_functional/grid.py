@@ -22,11 +22,15 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         raise ValueError(f"Expected theta to have floating point type, but got {theta.dtype}")
     d = len(size) - 2
     if d not in (2, 3) or min(size) <= 0:
-        raise NotImplementedError("affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, "
-                                  f"respectively, of positive extents. Got size {tuple(size)}.")
+        raise NotImplementedError(
+            "affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, "
+            f"respectively, of positive extents. Got size {tuple(size)}."
+        )
     if theta.dim() != 3 or tuple(theta.shape[1:]) != (d, d + 1):
-        raise ValueError(f"Expected a batch of {d}D affine matrices of shape Nx{d}x{d + 1} for size {tuple(size)}. "
-                         f"Got {tuple(theta.shape)}.")
+        raise ValueError(
+            f"Expected a batch of {d}D affine matrices of shape Nx{d}x{d + 1} for size {tuple(size)}. "
+            f"Got {tuple(theta.shape)}."
+        )
     spatial = tuple(size[2:])
     axes = []
     for i, extent in enumerate(reversed(spatial)):
@@ -42,7 +46,10 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
 
 
 def grid_sample(
-    input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros",
+    input: Tensor,
+    grid: Tensor,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Tensor:
     """Values of (N, C, *spatial) at grid (N, *out, d), places from -1 to 1 with the last axis first: (N, C, *out).
@@ -50,25 +57,34 @@ def grid_sample(
     Modes bilinear, nearest, bicubic (two axes only); padding modes zeros, border, reflection.
     """
     if mode not in ("bilinear", "nearest", "bicubic"):
-        raise ValueError("nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', "
-                         f"but got: '{mode}'")
+        raise ValueError(
+            f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'"
+        )
     if padding_mode not in ("zeros", "border", "reflection"):
-        raise ValueError("nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or 'reflection', "
-                         f"but got: '{padding_mode}'")
+        raise ValueError(
+            "nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or 'reflection', "
+            f"but got: '{padding_mode}'"
+        )
     if align_corners is None:
         warnings.warn(_DEFAULT_CHANGED.format("grid_sample"), stacklevel=2)
         align_corners = False
     d = input.dim() - 2
     if d not in (2, 3) or grid.dim() != input.dim():
-        raise RuntimeError("grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but got "
-                           f"input with sizes {list(input.shape)} and grid with sizes {list(grid.shape)}")
+        raise RuntimeError(
+            "grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but got "
+            f"input with sizes {list(input.shape)} and grid with sizes {list(grid.shape)}"
+        )
     if input.shape[0] != grid.shape[0] or grid.shape[-1] != d:
-        raise RuntimeError("grid_sampler(): expected grid and input to have same batch size and grid to have size "
-                           f"{d} in last dimension, but got input with sizes {list(input.shape)} and grid with sizes "
-                           f"{list(grid.shape)}")
+        raise RuntimeError(
+            "grid_sampler(): expected grid and input to have same batch size and grid to have size "
+            f"{d} in last dimension, but got input with sizes {list(input.shape)} and grid with sizes "
+            f"{list(grid.shape)}"
+        )
     if min(input.shape[2:]) == 0:
-        raise RuntimeError("grid_sampler(): expected input to have non-empty spatial dimensions, but input has sizes "
-                           f"{list(input.shape)}")
+        raise RuntimeError(
+            "grid_sampler(): expected input to have non-empty spatial dimensions, but input has sizes "
+            f"{list(input.shape)}"
+        )
     if mode == "bicubic" and d != 2:
         raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
     extents = tuple(input.shape[2:])
@@ -138,8 +154,10 @@ def _sample_cubic(x: Tensor, places: list[Tensor], padding_mode: str, align_corn
     for i in range(4):
         row = None
         for j in range(4):
-            taps = [_bring_inside(low + (k - 1), e, padding_mode, align_corners)
-                    for low, k, e in zip(lows, (i, j), x.shape[2:])]
+            taps = [
+                _bring_inside(low + (k - 1), e, padding_mode, align_corners)
+                for low, k, e in zip(lows, (i, j), x.shape[2:])
+            ]
             term = _pick(x, taps, padding_mode == "zeros") * wx[j].unsqueeze(1)
             row = term if row is None else row + term
         row = row * wy[i].unsqueeze(1)

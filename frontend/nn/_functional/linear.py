@@ -14,11 +14,14 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """y[o] = x1 @ weight[o] @ x2 + bias[o]: x1 (*, in1), x2 (*, in2), weight (out, in1, in2)."""
     if input1.dim() != input2.dim() or tuple(input1.shape[:-1]) != tuple(input2.shape[:-1]):
-        raise RuntimeError(f"bilinear(): input batch dimensions do not match: got {tuple(input1.shape)} "
-                           f"and {tuple(input2.shape)}")
+        raise RuntimeError(
+            f"bilinear(): input batch dimensions do not match: got {tuple(input1.shape)} and {tuple(input2.shape)}"
+        )
     if weight.dim() != 3 or input1.shape[-1] != weight.shape[1] or input2.shape[-1] != weight.shape[2]:
-        raise RuntimeError(f"bilinear(): the sizes of the inputs {input1.shape[-1]}, {input2.shape[-1]} do not match "
-                           f"the weight {tuple(weight.shape)}")
+        raise RuntimeError(
+            f"bilinear(): the sizes of the inputs {input1.shape[-1]}, {input2.shape[-1]} do not match "
+            f"the weight {tuple(weight.shape)}"
+        )
     out, n1, n2 = weight.shape
     if bias is not None and (bias.dim() != 1 or bias.shape[0] != out):
         raise RuntimeError(f"bilinear(): bias has shape {tuple(bias.shape)}, ({out},) is expected")
@@ -38,8 +41,10 @@ def normalize(input: Tensor, p: float = 2.0, dim: int | tuple = 1, eps: float = 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 . x2 / (max(|x1|, eps) * max(|x2|, eps)) along `dim`; the inputs broadcast."""
     if not (x1.is_floating_point() or x1.is_complex()) or not (x2.is_floating_point() or x2.is_complex()):
-        raise RuntimeError("expected common dtype to be floating point, yet common dtype is "
-                           f"{treadle.promote_types(x1.dtype, x2.dtype)}")
+        raise RuntimeError(
+            "expected common dtype to be floating point, yet common dtype is "
+            f"{treadle.promote_types(x1.dtype, x2.dtype)}"
+        )
     x1, x2 = treadle.broadcast_tensors(x1, x2)
     # Dividing before multiplying keeps the product of large vectors in range.
     n1 = x1.norm(2, dim, keepdim=True).clamp(min=eps)

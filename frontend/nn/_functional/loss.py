@@ -20,9 +20,12 @@ def _paired(name: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Both operands broadcast to one shape, which is rarely meant when it changes something."""
     if tuple(input.shape) == tuple(target.shape):
         return input, target
-    warnings.warn(f"Using a target size ({tuple(target.shape)}) that is different to the input size "
-                  f"({tuple(input.shape)}) in {name}. This will likely lead to incorrect results due to broadcasting. "
-                  "Please ensure they have the same size.", stacklevel=3)
+    warnings.warn(
+        f"Using a target size ({tuple(target.shape)}) that is different to the input size "
+        f"({tuple(input.shape)}) in {name}. This will likely lead to incorrect results due to broadcasting. "
+        "Please ensure they have the same size.",
+        stacklevel=3,
+    )
     return treadle.broadcast_tensors(input, target)
 
 
@@ -37,7 +40,11 @@ def _reduce_weighted(loss: Tensor, weight: Tensor | None, reduction: str) -> Ten
 
 
 def l1_loss(
-    input: Tensor, target: Tensor, size_average: _Flag = None, reduce: _Flag = None, reduction: str = "mean",
+    input: Tensor,
+    target: Tensor,
+    size_average: _Flag = None,
+    reduce: _Flag = None,
+    reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Tensor:
     """|x - y|."""
@@ -47,7 +54,11 @@ def l1_loss(
 
 
 def mse_loss(
-    input: Tensor, target: Tensor, size_average: _Flag = None, reduce: _Flag = None, reduction: str = "mean",
+    input: Tensor,
+    target: Tensor,
+    size_average: _Flag = None,
+    reduce: _Flag = None,
+    reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Tensor:
     """(x - y)^2."""
@@ -58,7 +69,11 @@ def mse_loss(
 
 
 def smooth_l1_loss(
-    input: Tensor, target: Tensor, size_average: _Flag = None, reduce: _Flag = None, reduction: str = "mean",
+    input: Tensor,
+    target: Tensor,
+    size_average: _Flag = None,
+    reduce: _Flag = None,
+    reduction: str = "mean",
     beta: float = 1.0,
 ) -> Tensor:
     """|x - y| - beta / 2, rounded off to a parabola where |x - y| < beta."""
@@ -92,14 +107,20 @@ def _log_at_least_100(p: Tensor) -> Tensor:
 
 
 def binary_cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: _Flag = None, reduce: _Flag = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: _Flag = None,
+    reduce: _Flag = None,
     reduction: str = "mean",
 ) -> Tensor:
     """-(y log p + (1 - y) log(1 - p)) of probabilities p; the logarithms stop at -100."""
     reduction = legacy_reduction(size_average, reduce, reduction)
     if tuple(target.shape) != tuple(input.shape):
-        raise ValueError(f"Using a target size ({tuple(target.shape)}) that is different to the input size "
-                         f"({tuple(input.shape)}) is deprecated. Please ensure they have the same size.")
+        raise ValueError(
+            f"Using a target size ({tuple(target.shape)}) that is different to the input size "
+            f"({tuple(input.shape)}) is deprecated. Please ensure they have the same size."
+        )
     if input.dtype != target.dtype:
         raise RuntimeError(f"binary_cross_entropy: found target of type {target.dtype} for input of type {input.dtype}")
     loss = (target - 1) * _log_at_least_100(1 - input) - target * _log_at_least_100(input)
@@ -109,8 +130,13 @@ def binary_cross_entropy(
 
 
 def binary_cross_entropy_with_logits(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: _Flag = None, reduce: _Flag = None,
-    reduction: str = "mean", pos_weight: Tensor | None = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: _Flag = None,
+    reduce: _Flag = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
 ) -> Tensor:
     """`binary_cross_entropy` of sigmoid(x), stably; `pos_weight` weighs the positive targets."""
     reduction = legacy_reduction(size_average, reduce, reduction)
@@ -126,15 +152,21 @@ def binary_cross_entropy_with_logits(
 
 
 def kl_div(
-    input: Tensor, target: Tensor, size_average: _Flag = None, reduce: _Flag = None, reduction: str = "mean",
+    input: Tensor,
+    target: Tensor,
+    size_average: _Flag = None,
+    reduce: _Flag = None,
+    reduction: str = "mean",
     log_target: bool = False,
 ) -> Tensor:
     """y (log y - x) of log-probabilities x; reduction "batchmean" divides the sum by the batch size."""
     reduction = legacy_reduction(size_average, reduce, reduction)
     if reduction == "mean":
-        warnings.warn("reduction: 'mean' divides the total loss by both the batch size and the support size."
-                      "'batchmean' divides only by the batch size, and aligns with the KL div math definition.",
-                      stacklevel=2)
+        warnings.warn(
+            "reduction: 'mean' divides the total loss by both the batch size and the support size."
+            "'batchmean' divides only by the batch size, and aligns with the KL div math definition.",
+            stacklevel=2,
+        )
     loss = target.exp() * (target - input) if log_target else treadle.xlogy(target, target) - target * input
     if reduction == "batchmean":
         total = loss.sum()
@@ -143,8 +175,14 @@ def kl_div(
 
 
 def poisson_nll_loss(
-    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, size_average: _Flag = None,
-    eps: float = 1e-8, reduce: _Flag = None, reduction: str = "mean",
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: _Flag = None,
+    eps: float = 1e-8,
+    reduce: _Flag = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """exp(x) - y x, or x - y log(x + eps) where x is no logarithm; `full` adds Stirling's formula for y > 1."""
     reduction = legacy_reduction(size_average, reduce, reduction)
@@ -193,7 +231,11 @@ def soft_margin_loss(
 
 
 def hinge_embedding_loss(
-    input: Tensor, target: Tensor, margin: float = 1.0, size_average: _Flag = None, reduce: _Flag = None,
+    input: Tensor,
+    target: Tensor,
+    margin: float = 1.0,
+    size_average: _Flag = None,
+    reduce: _Flag = None,
     reduction: str = "mean",
 ) -> Tensor:
     """x for target 1, max(0, margin - x) for target -1."""
@@ -203,28 +245,42 @@ def hinge_embedding_loss(
 
 
 def margin_ranking_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, size_average: _Flag = None,
-    reduce: _Flag = None, reduction: str = "mean",
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: _Flag = None,
+    reduce: _Flag = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """max(0, -y (x1 - x2) + margin)."""
     reduction = legacy_reduction(size_average, reduce, reduction)
     if not input1.dim() == input2.dim() == target.dim():
-        raise RuntimeError("margin_ranking_loss : All input tensors should have same dimension but got sizes: input1: "
-                           f"{tuple(input1.shape)}, input2: {tuple(input2.shape)}, target: {tuple(target.shape)} ")
+        raise RuntimeError(
+            "margin_ranking_loss : All input tensors should have same dimension but got sizes: input1: "
+            f"{tuple(input1.shape)}, input2: {tuple(input2.shape)}, target: {tuple(target.shape)} "
+        )
     return reduce_loss((margin - target * (input1 - input2)).clamp(min=0), reduction)
 
 
 def cosine_embedding_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, size_average: _Flag = None,
-    reduce: _Flag = None, reduction: str = "mean",
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: _Flag = None,
+    reduce: _Flag = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """1 - cos for target 1, max(0, cos - margin) for target -1; inputs (N, D) with target (N,), or (D,) with ()."""
     reduction = legacy_reduction(size_average, reduce, reduction)
     if target.dim() > 1:
         raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
     if input1.dim() != target.dim() + 1 or input2.dim() != target.dim() + 1:
-        raise RuntimeError(f"{target.dim()}D target tensor expects {target.dim() + 1}D input tensors, but found inputs "
-                           f"with sizes {list(input1.shape)} and {list(input2.shape)}.")
+        raise RuntimeError(
+            f"{target.dim()}D target tensor expects {target.dim() + 1}D input tensors, but found inputs "
+            f"with sizes {list(input1.shape)} and {list(input2.shape)}."
+        )
     tiny = 1e-12  # keeps the gradient of the root finite
     product = (input1 * input2).sum(-1)
     cos = product / (((input1 * input1).sum(-1) + tiny) * ((input2 * input2).sum(-1) + tiny)).sqrt()
@@ -233,32 +289,49 @@ def cosine_embedding_loss(
 
 
 def triplet_margin_loss(
-    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
-    swap: bool = False, size_average: _Flag = None, reduce: _Flag = None, reduction: str = "mean",
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    size_average: _Flag = None,
+    reduce: _Flag = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """max(0, |a - p| - |a - n| + margin); `swap` takes the lesser of |a - n| and |p - n|."""
     reduction = legacy_reduction(size_average, reduce, reduction)
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     if not anchor.dim() == positive.dim() == negative.dim():
-        raise RuntimeError("The anchor, positive, and negative tensors are expected to have the same number of "
-                           f"dimensions, but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and negative "
-                           f"{negative.dim()}D inputs")
+        raise RuntimeError(
+            "The anchor, positive, and negative tensors are expected to have the same number of "
+            f"dimensions, but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and negative "
+            f"{negative.dim()}D inputs"
+        )
     return _triplet(lambda a, b: pairwise_distance(a, b, p, eps), anchor, positive, negative, margin, swap, reduction)
 
 
 def triplet_margin_with_distance_loss(
-    anchor: Tensor, positive: Tensor, negative: Tensor, *,
-    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None, margin: float = 1.0, swap: bool = False,
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
     """`triplet_margin_loss` with a distance of your own."""
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     if not anchor.dim() == positive.dim() == negative.dim():
-        raise RuntimeError("The anchor, positive, and negative tensors are expected to have the same number of "
-                           f"dimensions, but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and negative "
-                           f"{negative.dim()}D inputs")
+        raise RuntimeError(
+            "The anchor, positive, and negative tensors are expected to have the same number of "
+            f"dimensions, but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and negative "
+            f"{negative.dim()}D inputs"
+        )
     distance = pairwise_distance if distance_function is None else distance_function
     return _triplet(distance, anchor, positive, negative, margin, swap, reduction)
 

@@ -30,8 +30,12 @@ def _check_channels(channels: int, **tensors: Tensor | None) -> None:
 
 
 def _update_running(
-    mean: Tensor, var: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
-    momentum: float | Tensor, count: int,
+    mean: Tensor,
+    var: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    momentum: float | Tensor,
+    count: int,
 ) -> None:
     """Move the running statistics towards those of this batch, in place; the variance is the unbiased one."""
     with treadle.no_grad():
@@ -44,8 +48,14 @@ def _update_running(
 
 
 def batch_norm(
-    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
-    bias: Tensor | None = None, training: bool = False, momentum: float | Tensor = 0.1, eps: float = 1e-5,
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float | Tensor = 0.1,
+    eps: float = 1e-5,
 ) -> Tensor:
     """Normalise (N, C, *) over all dims but C.
 
@@ -88,7 +98,10 @@ def batch_norm(
 
 
 def layer_norm(
-    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
     """Normalise over the last dims, whose sizes are `normalized_shape`; weight and bias have that shape.
@@ -121,8 +134,10 @@ def group_norm(
     if num_groups <= 0:
         raise RuntimeError(f"Expected num groups to be greater than 0, got {num_groups}")
     if channels % num_groups:
-        raise RuntimeError("Expected number of channels in input to be divisible by num_groups, but got input of shape "
-                           f"{list(input.shape)} and num_groups={num_groups}")
+        raise RuntimeError(
+            "Expected number of channels in input to be divisible by num_groups, but got input of shape "
+            f"{list(input.shape)} and num_groups={num_groups}"
+        )
     _check_values_per_channel((n * channels // num_groups, num_groups, *input.shape[2:]))
     _check_channels(channels, weight=weight, bias=bias)
     size = channels // num_groups
@@ -146,9 +161,14 @@ def _affine(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 
 
 def instance_norm(
-    input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
-    weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,
-    momentum: float = 0.1, eps: float = 1e-5,
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
 ) -> Tensor:
     """Normalise each channel of each sample of (N, C, *); running statistics are means over the batch."""
     if not use_input_stats:
@@ -171,9 +191,7 @@ def instance_norm(
     return _affine(centered * (var + eps).rsqrt(), weight, bias).to(input.dtype)
 
 
-def local_response_norm(
-    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
-) -> Tensor:
+def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """x / (k + alpha * mean of x^2 over `size` neighbouring channels) ** beta, for (N, C, *) with at least 3 dims."""
     if input.dim() < 3:
         raise ValueError(f"Expected 3D or higher dimensionality input (got {input.dim()} dimensions)")

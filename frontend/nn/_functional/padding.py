@@ -17,8 +17,10 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         raise RuntimeError("Padding length must be divisible by 2")
     pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
     if len(pairs) > input.dim():
-        raise RuntimeError("Padding length should be less than or equal to two times the input dimension but got "
-                           f"padding length {len(pad)} and input of dimension {input.dim()}")
+        raise RuntimeError(
+            "Padding length should be less than or equal to two times the input dimension but got "
+            f"padding length {len(pad)} and input of dimension {input.dim()}"
+        )
     if mode == "constant":
         return _pad_constant(input, pairs, 0 if value is None else value)
     if mode not in _EDGES:
@@ -28,8 +30,9 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     if not (len(pairs) < input.dim() <= len(pairs) + 2 and len(pairs) <= 3):
         raise NotImplementedError("Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now")
     if any(s == 0 for s in input.shape[1:]):
-        raise RuntimeError(f"Expected non-zero dimensions apart from the batch for padding mode {mode}, but got "
-                           f"{list(input.shape)}")
+        raise RuntimeError(
+            f"Expected non-zero dimensions apart from the batch for padding mode {mode}, but got {list(input.shape)}"
+        )
     for i, (before, after) in enumerate(pairs):
         input = _pad_edge(input, input.dim() - 1 - i, before, after, mode)
     return input
@@ -41,8 +44,10 @@ def _crop(x: Tensor, dim: int, before: int, after: int) -> Tensor:
         return x
     size = x.shape[dim] - before - after
     if size < 0:
-        raise RuntimeError(f"The input size {x.shape[dim]}, plus negative padding {-before} and {-after}, resulted in "
-                           f"a negative output size, which is invalid. Check dimension {dim} of your input.")
+        raise RuntimeError(
+            f"The input size {x.shape[dim]}, plus negative padding {-before} and {-after}, resulted in "
+            f"a negative output size, which is invalid. Check dimension {dim} of your input."
+        )
     return x.narrow(dim, before, size)
 
 
@@ -53,8 +58,10 @@ def _pad_constant(x: Tensor, pairs: list[tuple[int, int]], value: float) -> Tens
     for i, (before, after) in enumerate(pairs):
         dim = x.dim() - 1 - i
         if shape[dim] + before + after < 0:
-            raise RuntimeError(f"The input size {shape[dim]}, plus negative padding {before} and {after}, resulted in "
-                               f"a negative output size, which is invalid. Check dimension {dim} of your input.")
+            raise RuntimeError(
+                f"The input size {shape[dim]}, plus negative padding {before} and {after}, resulted in "
+                f"a negative output size, which is invalid. Check dimension {dim} of your input."
+            )
         shape[dim] += before + after
         low, high = max(before, 0), max(after, 0)
         if low or high:
@@ -76,8 +83,10 @@ def _pad_constant(x: Tensor, pairs: list[tuple[int, int]], value: float) -> Tens
 def _reflect(x: Tensor, dim: int, before: int, after: int) -> list[Tensor]:
     n = x.shape[dim]
     if max(before, after) >= n:
-        raise RuntimeError("Argument #4: Padding size should be less than the corresponding input dimension, but got: "
-                           f"padding ({before}, {after}) at dimension {dim} of input {list(x.shape)}")
+        raise RuntimeError(
+            "Argument #4: Padding size should be less than the corresponding input dimension, but got: "
+            f"padding ({before}, {after}) at dimension {dim} of input {list(x.shape)}"
+        )
     return [x.narrow(dim, 1, before).flip(dim), x, x.narrow(dim, n - 1 - after, after).flip(dim)]
 
 

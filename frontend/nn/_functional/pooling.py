@@ -15,13 +15,20 @@ _Windows = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, .
 
 
 def _windows(
-    name: str, n: int, x: Tensor, kernel: IntOrInts, stride: IntOrInts | None, padding: IntOrInts,
-    dilation: IntOrInts, ceil_mode: bool,
+    name: str,
+    n: int,
+    x: Tensor,
+    kernel: IntOrInts,
+    stride: IntOrInts | None,
+    padding: IntOrInts,
+    dilation: IntOrInts,
+    ceil_mode: bool,
 ) -> _Windows:
     """(kernel, stride, padding, dilation) as tuples, checked against the input."""
     if x.dim() not in (n + 1, n + 2):
-        raise RuntimeError(f"{name}: Expected {n + 1}D or {n + 2}D (batch mode) tensor for input, "
-                           f"but got: {list(x.shape)}")
+        raise RuntimeError(
+            f"{name}: Expected {n + 1}D or {n + 2}D (batch mode) tensor for input, but got: {list(x.shape)}"
+        )
     k = ntuple(kernel, n, f"{name}: kernel_size")
     s = k if stride is None or stride == () or stride == [] else ntuple(stride, n, f"{name}: stride")
     p, d = ntuple(padding, n, f"{name}: padding"), ntuple(dilation, n, f"{name}: dilation")
@@ -32,9 +39,11 @@ def _windows(
     if min(d) < 1:
         raise RuntimeError(f"{name}: dilation should be greater than zero, but got {list(d)}")
     if any(pad < 0 or 2 * pad > (size - 1) * step + 1 for pad, size, step in zip(p, k, d)):
-        raise RuntimeError(f"{name}: pad should be non-negative and at most half of effective kernel size, "
-                           f"but got pad={list(p)}, kernel_size={list(k)} and dilation={list(d)}")
-    spatial = tuple(x.shape[x.dim() - n:])
+        raise RuntimeError(
+            f"{name}: pad should be non-negative and at most half of effective kernel size, "
+            f"but got pad={list(p)}, kernel_size={list(k)} and dilation={list(d)}"
+        )
+    spatial = tuple(x.shape[x.dim() - n :])
     if any(size == 0 for size in x.shape[1:]) or (x.dim() == n + 1 and x.shape[0] == 0):
         raise RuntimeError(f"{name}: Expected non-zero sizes for all dims but the batch, got {list(x.shape)}")
     for i in range(n):
@@ -53,8 +62,14 @@ def pooled_size(size: int, kernel: int, stride: int, padding: int, dilation: int
 
 
 def _max_pool(
-    n: int, x: Tensor, kernel: IntOrInts, stride: IntOrInts | None, padding: IntOrInts, dilation: IntOrInts,
-    ceil_mode: bool, return_indices: bool,
+    n: int,
+    x: Tensor,
+    kernel: IntOrInts,
+    stride: IntOrInts | None,
+    padding: IntOrInts,
+    dilation: IntOrInts,
+    ceil_mode: bool,
+    return_indices: bool,
 ) -> Tensor | tuple[Tensor, Tensor]:
     windows = _windows(f"max_pool{n}d", n, x, kernel, stride, padding, dilation, ceil_mode)
     if x.dim() == n + 2:
@@ -64,56 +79,92 @@ def _max_pool(
 
 
 def max_pool1d(
-    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
-    dilation: IntOrInts = 1, ceil_mode: bool = False, return_indices: bool = False,
+    input: Tensor,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
+    dilation: IntOrInts = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """The largest value of each window; with `return_indices` also its place, counted in the unpadded plane."""
     return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool2d(
-    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
-    dilation: IntOrInts = 1, ceil_mode: bool = False, return_indices: bool = False,
+    input: Tensor,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
+    dilation: IntOrInts = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """The largest value of each window; with `return_indices` also its place, counted in the unpadded plane."""
     return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool3d(
-    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
-    dilation: IntOrInts = 1, ceil_mode: bool = False, return_indices: bool = False,
+    input: Tensor,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
+    dilation: IntOrInts = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """The largest value of each window; with `return_indices` also its place, counted in the unpadded volume."""
     return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool1d_with_indices(
-    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
-    dilation: IntOrInts = 1, ceil_mode: bool = False, return_indices: bool = False,
+    input: Tensor,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
+    dilation: IntOrInts = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """`max_pool1d` with `return_indices`."""
     return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
 def max_pool2d_with_indices(
-    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
-    dilation: IntOrInts = 1, ceil_mode: bool = False, return_indices: bool = False,
+    input: Tensor,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
+    dilation: IntOrInts = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """`max_pool2d` with `return_indices`."""
     return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
 def max_pool3d_with_indices(
-    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
-    dilation: IntOrInts = 1, ceil_mode: bool = False, return_indices: bool = False,
+    input: Tensor,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
+    dilation: IntOrInts = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """`max_pool3d` with `return_indices`."""
     return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
 def _avg_pool(
-    n: int, x: Tensor, kernel: IntOrInts, stride: IntOrInts | None, padding: IntOrInts, ceil_mode: bool,
-    count_include_pad: bool, divisor_override: int | None,
+    n: int,
+    x: Tensor,
+    kernel: IntOrInts,
+    stride: IntOrInts | None,
+    padding: IntOrInts,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
 ) -> Tensor:
     if divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
@@ -135,24 +186,38 @@ def mean_pool(x: Tensor, kernel: tuple, stride: tuple, padding: tuple, *options:
 
 
 def avg_pool1d(
-    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True,
+    input: Tensor,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
 ) -> Tensor:
     """The mean of each window; padding counts as zeros, or with `count_include_pad=False` not at all."""
     return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
 def avg_pool2d(
-    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+    input: Tensor,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> Tensor:
     """The mean of each window, or its sum over `divisor_override`; padding counts as zeros unless told not to."""
     return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 def avg_pool3d(
-    input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+    input: Tensor,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> Tensor:
     """The mean of each window, or its sum over `divisor_override`; padding counts as zeros unless told not to."""
     return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
@@ -161,7 +226,7 @@ def avg_pool3d(
 def _lp_pool(
     n: int, x: Tensor, norm_type: float, kernel: IntOrInts, stride: IntOrInts | None, ceil_mode: bool
 ) -> Tensor:
-    mean = _avg_pool(n, x ** norm_type, kernel, stride, 0, ceil_mode, True, None)
+    mean = _avg_pool(n, x**norm_type, kernel, stride, 0, ceil_mode, True, None)
     area = math.prod(ntuple(kernel, n, "kernel_size"))
     # An odd power can make the sum negative, of which no root is taken.
     return (mean.sign() * mean.abs().relu() * area) ** (1.0 / norm_type)
@@ -189,7 +254,12 @@ def lp_pool3d(
 
 
 def _max_unpool(
-    n: int, x: Tensor, indices: Tensor, kernel: IntOrInts, stride: IntOrInts | None, padding: IntOrInts,
+    n: int,
+    x: Tensor,
+    indices: Tensor,
+    kernel: IntOrInts,
+    stride: IntOrInts | None,
+    padding: IntOrInts,
     output_size: Sequence[int] | None,
 ) -> Tensor:
     if indices.dtype != treadle.int64:
@@ -197,19 +267,23 @@ def _max_unpool(
     if x.dim() not in (n + 1, n + 2):
         raise RuntimeError(f"Input to max_unpool{n}d should be a {n + 1}d or {n + 2}d Tensor, but got {x.dim()}")
     if tuple(x.shape) != tuple(indices.shape):
-        raise RuntimeError(f"Expected shape of indices to be same as that of the input tensor ({list(x.shape)}) "
-                           f"but got indices tensor with shape: {list(indices.shape)}")
+        raise RuntimeError(
+            f"Expected shape of indices to be same as that of the input tensor ({list(x.shape)}) "
+            f"but got indices tensor with shape: {list(indices.shape)}"
+        )
     k = ntuple(kernel, n, "kernel_size")
     s = k if stride is None else ntuple(stride, n, "stride")
     p = ntuple(padding, n, "padding")
     lead = tuple(x.shape[: x.dim() - n])
-    spatial = tuple(x.shape[x.dim() - n:])
+    spatial = tuple(x.shape[x.dim() - n :])
     default = tuple((size - 1) * step - 2 * pad + width for size, step, pad, width in zip(spatial, s, p, k))
     size = default if output_size is None else tuple(output_size)[-n:]
     if output_size is not None:
         if len(output_size) not in (n, n + 2):
-            raise ValueError(f"output_size should be a sequence containing {n} or {n + 2} elements, "
-                             f"but it has a length of '{len(output_size)}'")
+            raise ValueError(
+                f"output_size should be a sequence containing {n} or {n + 2} elements, "
+                f"but it has a length of '{len(output_size)}'"
+            )
         if not all(d - step < got < d + step for d, step, got in zip(default, s, size)):
             raise ValueError(f"invalid output_size {size}: it must be within one stride of {default}")
     if min(size) < 1 or min(s) < 1:
@@ -219,7 +293,11 @@ def _max_unpool(
 
 
 def max_unpool1d(
-    input: Tensor, indices: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
     """Put the values of `max_pool1d` back in the places that it returned, with zeros elsewhere."""
@@ -227,7 +305,11 @@ def max_unpool1d(
 
 
 def max_unpool2d(
-    input: Tensor, indices: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
     """Put the values of `max_pool2d` back in the places that it returned, with zeros elsewhere."""
@@ -235,7 +317,11 @@ def max_unpool2d(
 
 
 def max_unpool3d(
-    input: Tensor, indices: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
     """Put the values of `max_pool3d` back in the places that it returned, with zeros elsewhere."""

@@ -71,8 +71,8 @@ def _resize_nearest(x: Tensor, dim: int, out: int, scale: float | None, exact: b
     if out % size == 0 and (scale is None or scale == out // size):
         # A whole number of copies is a view, whose gradient is a sum.
         shape = tuple(x.shape)
-        spread = x.unsqueeze(dim + 1).expand(shape[: dim + 1] + (out // size,) + shape[dim + 1:])
-        return spread.reshape(shape[:dim] + (out,) + shape[dim + 1:])
+        spread = x.unsqueeze(dim + 1).expand(shape[: dim + 1] + (out // size,) + shape[dim + 1 :])
+        return spread.reshape(shape[:dim] + (out,) + shape[dim + 1 :])
     step = 1.0 / scale if scale else size / out
     at = treadle.arange(out, dtype=treadle.float32, device=x.device)
     at = (at + 0.5) * step if exact else at * step
@@ -94,8 +94,9 @@ def _resize_smooth(x: Tensor, dim: int, out: int, scale: float | None, align_cor
     d = ((cells - centers + 0.5) * (1.0 / widen)).abs()
     if cubic:
         a = -0.5
-        kernel = treadle.where(d < 1, ((a + 2) * d - (a + 3)) * d * d + 1,
-                               treadle.where(d < 2, (((d - 5) * d + 8) * d - 4) * a, 0.0))
+        kernel = treadle.where(
+            d < 1, ((a + 2) * d - (a + 3)) * d * d + 1, treadle.where(d < 2, (((d - 5) * d + 8) * d - 4) * a, 0.0)
+        )
     else:
         kernel = (1 - d).clamp(min=0)
     kernel = treadle.where((cells >= first) & (cells < last), kernel, 0.0)
@@ -117,20 +118,28 @@ def _output_size(
             raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
         sizes = list(size) if isinstance(size, (tuple, list)) else [size] * n
         if len(sizes) != n:
-            raise ValueError("Input and output must have the same number of spatial dimensions, but got input with "
-                             f"spatial dimensions of {list(x.shape[2:])} and output size of {size}.")
+            raise ValueError(
+                "Input and output must have the same number of spatial dimensions, but got input with "
+                f"spatial dimensions of {list(x.shape[2:])} and output size of {size}."
+            )
         return sizes, [None] * n
     scales = list(scale_factor) if isinstance(scale_factor, (tuple, list)) else [scale_factor] * n
     if len(scales) != n:
-        raise ValueError("Input and scale_factor must have the same number of spatial dimensions, but got input with "
-                         f"spatial dimensions of {list(x.shape[2:])} and scale_factor of shape {scale_factor}.")
+        raise ValueError(
+            "Input and scale_factor must have the same number of spatial dimensions, but got input with "
+            f"spatial dimensions of {list(x.shape[2:])} and scale_factor of shape {scale_factor}."
+        )
     sizes = [math.floor(float(x.shape[i + 2]) * scale) for i, scale in enumerate(scales)]
     return sizes, ([None] * n if recompute else [float(s) for s in scales])
 
 
 def interpolate(
-    input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None,
-    mode: str = "nearest", align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
     """Resize (N, C, *spatial), with one to three spatial dims, to `size` or by `scale_factor`.
@@ -139,22 +148,29 @@ def interpolate(
     """
     if mode in ("nearest", "area", "nearest-exact"):
         if align_corners is not None:
-            raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | "
-                             "bicubic | trilinear")
+            raise ValueError(
+                "align_corners option can only be set with the interpolating modes: linear | bilinear | "
+                "bicubic | trilinear"
+            )
     elif mode not in ("linear", "bilinear", "trilinear", "bicubic"):
         raise NotImplementedError(f"interpolate: unknown mode {mode!r}")
     if input.dim() not in (3, 4, 5):
-        raise NotImplementedError("Input Error: Only 3D, 4D and 5D input Tensors supported "
-                                  f"(got {input.dim()}D) for the modes: nearest | linear | bilinear | bicubic | "
-                                  f"trilinear | area | nearest-exact (got {mode})")
+        raise NotImplementedError(
+            "Input Error: Only 3D, 4D and 5D input Tensors supported "
+            f"(got {input.dim()}D) for the modes: nearest | linear | bilinear | bicubic | "
+            f"trilinear | area | nearest-exact (got {mode})"
+        )
     if antialias and not (mode in ("bilinear", "bicubic") and input.dim() == 4):
-        raise ValueError("Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor "
-                         "as input")
+        raise ValueError(
+            "Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input"
+        )
     sizes, scales = _output_size(input, size, scale_factor, recompute_scale_factor)
     spatial = list(input.shape[2:])
     if min(sizes) <= 0 or min(spatial) <= 0 or input.shape[1] == 0:
-        raise RuntimeError(f"Input and output sizes should be greater than 0, but got input (C: {input.shape[1]}, "
-                           f"{spatial}) output {sizes}")
+        raise RuntimeError(
+            f"Input and output sizes should be greater than 0, but got input (C: {input.shape[1]}, "
+            f"{spatial}) output {sizes}"
+        )
     if mode == "area":
         return _AREA[input.dim()](input, sizes)
     if mode in ("nearest", "nearest-exact"):
@@ -163,8 +179,9 @@ def interpolate(
                 input = _resize_nearest(input, i + 2, out, scales[i], mode == "nearest-exact")
         return input
     if mode != "bicubic" and mode != _LINEAR[input.dim()] or mode == "bicubic" and input.dim() != 4:
-        raise NotImplementedError(f"Got {input.dim()}D input, but {mode} mode needs "
-                                  f"{ {'linear': 3, 'trilinear': 5}.get(mode, 4)}D input")
+        raise NotImplementedError(
+            f"Got {input.dim()}D input, but {mode} mode needs { {'linear': 3, 'trilinear': 5}.get(mode, 4) }D input"
+        )
     return _resize_all(input, sizes, scales, bool(align_corners), mode == "bicubic", antialias)
 
 
@@ -190,7 +207,10 @@ def _resize_all(
 
 
 def upsample(
-    input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
     """The old name of `interpolate`."""
@@ -200,30 +220,35 @@ def upsample(
 
 def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     """`interpolate` with mode nearest."""
-    warnings.warn("`nn.functional.upsample_nearest` is deprecated. Use `nn.functional.interpolate` instead.",
-                  stacklevel=2)
+    warnings.warn(
+        "`nn.functional.upsample_nearest` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=2
+    )
     return interpolate(input, size, scale_factor, mode="nearest")
 
 
 def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     """`interpolate` with mode bilinear and aligned corners."""
-    warnings.warn("`nn.functional.upsample_bilinear` is deprecated. Use `nn.functional.interpolate` instead.",
-                  stacklevel=2)
+    warnings.warn(
+        "`nn.functional.upsample_bilinear` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=2
+    )
     return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """(*, C * r^2, H, W) -> (*, C, H * r, W * r)."""
     if input.dim() < 3:
-        raise RuntimeError(f"pixel_shuffle expects input to have at least 3 dimensions, but got input with "
-                           f"{input.dim()} dimension(s)")
+        raise RuntimeError(
+            f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {input.dim()} dimension(s)"
+        )
     r = upscale_factor
     if r <= 0:
         raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
     lead, (c, h, w) = tuple(input.shape[:-3]), input.shape[-3:]
     if c % (r * r):
-        raise RuntimeError("pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
-                           f"upscale_factor, but input.size(-3)={c} is not divisible by {r * r}")
+        raise RuntimeError(
+            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
+            f"upscale_factor, but input.size(-3)={c} is not divisible by {r * r}"
+        )
     n = len(lead)
     x = input.reshape(lead + (c // (r * r), r, r, h, w))
     x = x.permute(tuple(range(n)) + (n, n + 3, n + 1, n + 4, n + 2))
@@ -233,15 +258,19 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """(*, C, H * r, W * r) -> (*, C * r^2, H, W)."""
     if input.dim() < 3:
-        raise RuntimeError(f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with "
-                           f"{input.dim()} dimension(s)")
+        raise RuntimeError(
+            f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with "
+            f"{input.dim()} dimension(s)"
+        )
     r = downscale_factor
     if r <= 0:
         raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
     lead, (c, h, w) = tuple(input.shape[:-3]), input.shape[-3:]
     if h % r or w % r:
-        raise RuntimeError(f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but "
-                           f"{h} x {w} is not divisible by {r}")
+        raise RuntimeError(
+            f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but "
+            f"{h} x {w} is not divisible by {r}"
+        )
     n = len(lead)
     x = input.reshape(lead + (c, h // r, r, w // r, r))
     x = x.permute(tuple(range(n)) + (n, n + 2, n + 4, n + 1, n + 3))

@@ -31,9 +31,11 @@ def get_total_norm(
         norms = [t.detach().norm(norm_type) for t in tensors]
         total = norms[0] if len(norms) == 1 else treadle.stack(norms).norm(norm_type)
     if error_if_nonfinite and not math.isfinite(float(total)):
-        raise RuntimeError(f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it "
-                           "cannot be clipped. To disable this error and scale the gradients by the non-finite norm "
-                           "anyway, set `error_if_nonfinite=False`")
+        raise RuntimeError(
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it "
+            "cannot be clipped. To disable this error and scale the gradients by the non-finite norm "
+            "anyway, set `error_if_nonfinite=False`"
+        )
     return total
 
 
@@ -52,7 +54,10 @@ def clip_grads_with_norm_(
 
 
 def clip_grad_norm_(
-    parameters: _Tensors, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
+    parameters: _Tensors,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
     """Scale the gradients so that their common norm is at most `max_norm`; returns the norm before."""
@@ -66,12 +71,18 @@ def clip_grad_norm_(
 
 
 def clip_grad_norm(
-    parameters: _Tensors, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
+    parameters: _Tensors,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
     """The old name of `clip_grad_norm_`."""
-    warnings.warn("`nn.utils.clip_grad_norm` is now deprecated in favor of `nn.utils.clip_grad_norm_`.", FutureWarning,
-                  stacklevel=2)
+    warnings.warn(
+        "`nn.utils.clip_grad_norm` is now deprecated in favor of `nn.utils.clip_grad_norm_`.",
+        FutureWarning,
+        stacklevel=2,
+    )
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
 

@@ -20,5 +20,5 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     start = 0
     for param in parameters:
         count = param.numel()
-        param.data = vec[start: start + count].reshape(tuple(param.shape)).data
+        param.data = vec[start : start + count].reshape(tuple(param.shape)).data
         start += count

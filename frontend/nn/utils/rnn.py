@@ -13,8 +13,14 @@ import treadle
 from treadle import Tensor
 
 __all__ = [
-    "PackedSequence", "invert_permutation", "pack_padded_sequence", "pack_sequence", "pad_packed_sequence",
-    "pad_sequence", "unpack_sequence", "unpad_sequence",
+    "PackedSequence",
+    "invert_permutation",
+    "pack_padded_sequence",
+    "pack_sequence",
+    "pad_packed_sequence",
+    "pad_sequence",
+    "unpack_sequence",
+    "unpad_sequence",
 ]
 
 
@@ -34,7 +40,10 @@ class PackedSequence(_Packed):
     """data (sum of lengths, *), batch_sizes (longest,), and the permutations to and from order of length."""
 
     def __new__(
-        cls, data: Tensor, batch_sizes: Tensor | None = None, sorted_indices: Tensor | None = None,
+        cls,
+        data: Tensor,
+        batch_sizes: Tensor | None = None,
+        sorted_indices: Tensor | None = None,
         unsorted_indices: Tensor | None = None,
     ) -> PackedSequence:
         if batch_sizes is None:
@@ -45,8 +54,9 @@ class PackedSequence(_Packed):
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
         """The data converted as by `Tensor.to`."""
-        return PackedSequence(self.data.to(*args, **kwargs), self.batch_sizes, self.sorted_indices,
-                              self.unsorted_indices)
+        return PackedSequence(
+            self.data.to(*args, **kwargs), self.batch_sizes, self.sorted_indices, self.unsorted_indices
+        )
 
     def cpu(self) -> PackedSequence:
         """On the CPU."""
@@ -98,15 +108,19 @@ def pack_padded_sequence(
         counts = [counts[i] for i in by_length]
         input = input.index_select(1, order)
     if len(counts) != input.shape[1]:
-        raise RuntimeError(f"Expected `len(lengths)` to be equal to batch_size, but got {len(counts)} (batch_size="
-                           f"{input.shape[1]})")
+        raise RuntimeError(
+            f"Expected `len(lengths)` to be equal to batch_size, but got {len(counts)} (batch_size={input.shape[1]})"
+        )
     if not counts or min(counts) <= 0:
-        raise RuntimeError("Length of all samples has to be greater than 0, but found an element in 'lengths' that is "
-                           "<= 0")
+        raise RuntimeError(
+            "Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0"
+        )
     if any(a < b for a, b in zip(counts, counts[1:])):
-        raise RuntimeError("`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can "
-                           "pass `enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this "
-                           "requirement")
+        raise RuntimeError(
+            "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can "
+            "pass `enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this "
+            "requirement"
+        )
     if counts[0] > input.shape[0]:
         raise RuntimeError(f"Expected lengths of at most {input.shape[0]}, got {counts[0]}")
     sizes = [sum(n > t for n in counts) for t in range(counts[0])]
@@ -122,8 +136,10 @@ def pad_packed_sequence(
     steps, batch = len(sizes), sizes[0]
     if total_length is not None:
         if total_length < steps:
-            raise ValueError("Expected total_length to be at least the length of the longest sequence in input, but "
-                             f"got total_length={total_length} and max sequence length being {steps}")
+            raise ValueError(
+                "Expected total_length to be at least the length of the longest sequence in input, but "
+                f"got total_length={total_length} and max sequence length being {steps}"
+            )
         steps = total_length
     lengths = [sum(size > i for size in sizes) for i in range(batch)]
     data = sequence.data
@@ -144,8 +160,9 @@ def pad_sequence(
     if padding_side not in ("left", "right"):
         raise RuntimeError("padding_side should be one of 'left' or 'right'")
     if not isinstance(sequences, (Tensor, Iterable)):
-        raise RuntimeError("pad_sequence: Expected iterable for input sequences, but got arg of type: "
-                           f"{type(sequences)}")
+        raise RuntimeError(
+            f"pad_sequence: Expected iterable for input sequences, but got arg of type: {type(sequences)}"
+        )
     sequences = list(sequences.unbind(0)) if isinstance(sequences, Tensor) else list(sequences)
     if not sequences:
         raise RuntimeError("received an empty list of sequences")

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-import treadle
 from treadle.utils.data._host import host_stream, take
 
 __all__ = [

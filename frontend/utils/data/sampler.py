@@ -29,7 +29,6 @@ def draw_seed(generator: Any = None) -> int:
     return int(host_stream(generator).integers(0, 2**63 - 1))
 
 
-
 def _check_count(name: str, value: Any) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")

@@ -150,7 +150,7 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_dot_text_survives_awkward_text() -> None:
-    s = "quote \" and backslash \\"
+    s = 'quote " and backslash \\'
     assert s
     source = visualize(torch.ones(3).exp(), level="graph").source  # the tooltip holds the line above this comment
     assert source.count("{") == source.count("}")

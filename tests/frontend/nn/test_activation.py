@@ -50,10 +50,24 @@ def test_values_and_gradients(name):
 
 @pytest.mark.parametrize(
     "function, at, slope",
-    [(F.relu, 0.0, 0.0), (F.relu6, 6.0, 0.0), (F.leaky_relu, 0.0, 0.01), (F.elu, 0.0, 1.0), (F.logsigmoid, 0.0, 0.5),
-     (F.hardswish, 3.0, 1.0), (F.hardswish, -3.0, 0.0), (F.hardsigmoid, 3.0, 0.0), (F.softplus, 100.0, 1.0),
-     (F.elu, 1000.0, 1.0), (F.selu, 1000.0, 1.0507009873554805), (F.softplus, 1000.0, 1.0), (F.mish, 1000.0, 1.0),
-     (F.logsigmoid, -1000.0, 1.0), (F.softshrink, 0.5, 0.0), (F.hardtanh, 1.0, 0.0)],
+    [
+        (F.relu, 0.0, 0.0),
+        (F.relu6, 6.0, 0.0),
+        (F.leaky_relu, 0.0, 0.01),
+        (F.elu, 0.0, 1.0),
+        (F.logsigmoid, 0.0, 0.5),
+        (F.hardswish, 3.0, 1.0),
+        (F.hardswish, -3.0, 0.0),
+        (F.hardsigmoid, 3.0, 0.0),
+        (F.softplus, 100.0, 1.0),
+        (F.elu, 1000.0, 1.0),
+        (F.selu, 1000.0, 1.0507009873554805),
+        (F.softplus, 1000.0, 1.0),
+        (F.mish, 1000.0, 1.0),
+        (F.logsigmoid, -1000.0, 1.0),
+        (F.softshrink, 0.5, 0.0),
+        (F.hardtanh, 1.0, 0.0),
+    ],
 )
 def test_slopes_at_edges(function, at, slope):
     x = treadle.tensor([at], dtype=treadle.float64, requires_grad=True)
@@ -63,8 +77,20 @@ def test_slopes_at_edges(function, at, slope):
 
 def test_nan_passes():
     x = treadle.tensor([float("nan")])
-    for f in (F.relu, F.relu6, F.leaky_relu, F.elu, F.selu, F.celu, F.silu, F.softplus, F.hardswish, F.logsigmoid,
-              F.softshrink, F.hardshrink):
+    for f in (
+        F.relu,
+        F.relu6,
+        F.leaky_relu,
+        F.elu,
+        F.selu,
+        F.celu,
+        F.silu,
+        F.softplus,
+        F.hardswish,
+        F.logsigmoid,
+        F.softshrink,
+        F.hardshrink,
+    ):
         assert np.isnan(f(x).numpy()).all(), f
 
 
@@ -107,8 +133,12 @@ def test_softmax_family():
 
 
 def test_bad_options():
-    for call in (lambda: F.hardtanh(treadle.ones(1), 1, -1), lambda: F.softshrink(treadle.ones(1), -1.0),
-                 lambda: F.gelu(treadle.ones(1), approximate="x"), lambda: F.rrelu(treadle.ones(1), 2.0, 1.0)):
+    for call in (
+        lambda: F.hardtanh(treadle.ones(1), 1, -1),
+        lambda: F.softshrink(treadle.ones(1), -1.0),
+        lambda: F.gelu(treadle.ones(1), approximate="x"),
+        lambda: F.rrelu(treadle.ones(1), 2.0, 1.0),
+    ):
         with pytest.raises((RuntimeError, ValueError)):
             call()
     with pytest.raises(ZeroDivisionError):

@@ -52,8 +52,12 @@ def test_masks_agree():
     causal = nn.Transformer.generate_square_subsequent_mask(5, dtype=treadle.float64)
     wanted, _ = by_hand(x[0], p, causal.numpy())
     forbidden = causal == float("-inf")
-    for options in ({"attn_mask": causal}, {"attn_mask": forbidden}, {"attn_mask": causal, "is_causal": True},
-                    {"attn_mask": causal, "is_causal": True, "need_weights": False}):
+    for options in (
+        {"attn_mask": causal},
+        {"attn_mask": forbidden},
+        {"attn_mask": causal, "is_causal": True},
+        {"attn_mask": causal, "is_causal": True, "need_weights": False},
+    ):
         np.testing.assert_allclose(m(t, t, t, **options)[0].detach().numpy()[0], wanted, atol=1e-12)
     padding = treadle.tensor([[False, False, False, True, True]])
     masked = np.where(padding.numpy()[0], -np.inf, 0.0)

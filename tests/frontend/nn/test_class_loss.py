@@ -83,8 +83,12 @@ def test_linear_cross_entropy_is_the_composition():
 
 @pytest.mark.parametrize(
     "x, t, error",
-    [((5, 4), np.zeros(3, np.int64), ValueError), ((5, 4), np.zeros(5, np.float32), RuntimeError),
-     ((5, 4), np.zeros((5, 4), np.int64), RuntimeError), ((2, 4, 3), np.zeros((2, 2), np.int64), RuntimeError)],
+    [
+        ((5, 4), np.zeros(3, np.int64), ValueError),
+        ((5, 4), np.zeros(5, np.float32), RuntimeError),
+        ((5, 4), np.zeros((5, 4), np.int64), RuntimeError),
+        ((2, 4, 3), np.zeros((2, 2), np.int64), RuntimeError),
+    ],
 )
 def test_cross_entropy_errors(x, t, error):
     with pytest.raises(error):
@@ -95,8 +99,7 @@ def test_cross_entropy_errors(x, t, error):
 
 def test_margin_losses():
     y = np.array([0, 3, 1, 2, 2])
-    wanted = np.array([sum(max(0, 1 - X[i, y[i]] + X[i, j]) ** 2 for j in range(4) if j != y[i]) / 4
-                       for i in range(5)])
+    wanted = np.array([sum(max(0, 1 - X[i, y[i]] + X[i, j]) ** 2 for j in range(4) if j != y[i]) / 4 for i in range(5)])
     got = nn.MultiMarginLoss(2, reduction="none")(treadle.tensor(X), treadle.tensor(y)).numpy()
     np.testing.assert_allclose(got, wanted)
     x = np.array([[0.1, 0.2, 0.4, 0.8]])
@@ -116,8 +119,11 @@ def test_ctc_sums_over_all_alignments():
         kept = [c for i, c in enumerate(path) if i == 0 or c != path[i - 1]]
         return [c for c in kept if c]
 
-    total = sum(np.exp(sum(logp[t, 0, c] for t, c in enumerate(path)))
-                for path in product(range(3), repeat=4) if collapse(path) == [1, 1])
+    total = sum(
+        np.exp(sum(logp[t, 0, c] for t, c in enumerate(path)))
+        for path in product(range(3), repeat=4)
+        if collapse(path) == [1, 1]
+    )
     got = F.ctc_loss(treadle.tensor(logp), treadle.tensor([[1, 1]]), [4], [2], reduction="sum")
     np.testing.assert_allclose(float(got), -np.log(total))
     impossible = F.ctc_loss(treadle.tensor(logp[:2]), treadle.tensor([[1, 1]]), [2], [2], reduction="none")

@@ -48,7 +48,8 @@ def test_module_list():
     with pytest.raises(NotImplementedError):
         m(1)
     assert repr(nn.ModuleList([nn.ReLU(), nn.ReLU(), nn.Tanh()])) == (
-        "ModuleList(\n  (0-1): 2 x ReLU()\n  (2): Tanh()\n)")
+        "ModuleList(\n  (0-1): 2 x ReLU()\n  (2): Tanh()\n)"
+    )
 
 
 def test_module_dict():

@@ -23,7 +23,7 @@ def conv(x, w, b=None, stride=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1),
             for j in range(ow):
                 rows = slice(i * stride[0], i * stride[0] + dilation[0] * (kh - 1) + 1, dilation[0])
                 cols = slice(j * stride[1], j * stride[1] + dilation[1] * (kw - 1) + 1, dilation[1])
-                y[:, o, i, j] = (x[:, first:first + per_group, rows, cols] * w[o]).sum((1, 2, 3))
+                y[:, o, i, j] = (x[:, first : first + per_group, rows, cols] * w[o]).sum((1, 2, 3))
     return y if b is None else y + b.reshape(1, -1, 1, 1)
 
 
@@ -79,13 +79,15 @@ def test_layer_output_size_and_padding_modes():
 
 @pytest.mark.parametrize(
     "call",
-    [lambda: F.conv2d(treadle.ones(1, 3, 5, 5), treadle.ones(2, 2, 3, 3)),
-     lambda: F.conv2d(treadle.ones(1, 2, 2, 2), treadle.ones(2, 2, 3, 3)),
-     lambda: F.conv2d(treadle.ones(1, 2, 5, 5), treadle.ones(2, 2, 3, 3), stride=0),
-     lambda: F.conv2d(treadle.ones(5, 5), treadle.ones(2, 2, 3, 3)),
-     lambda: F.conv2d(treadle.ones(1, 2, 5, 5), treadle.ones(2, 2, 3, 3), padding="full"),
-     lambda: F.conv2d(treadle.ones(1, 2, 5, 5), treadle.ones(2, 2, 3, 3), bias=treadle.ones(3)),
-     lambda: F.conv_transpose2d(treadle.ones(1, 2, 5, 5), treadle.ones(2, 2, 3, 3), output_padding=1)],
+    [
+        lambda: F.conv2d(treadle.ones(1, 3, 5, 5), treadle.ones(2, 2, 3, 3)),
+        lambda: F.conv2d(treadle.ones(1, 2, 2, 2), treadle.ones(2, 2, 3, 3)),
+        lambda: F.conv2d(treadle.ones(1, 2, 5, 5), treadle.ones(2, 2, 3, 3), stride=0),
+        lambda: F.conv2d(treadle.ones(5, 5), treadle.ones(2, 2, 3, 3)),
+        lambda: F.conv2d(treadle.ones(1, 2, 5, 5), treadle.ones(2, 2, 3, 3), padding="full"),
+        lambda: F.conv2d(treadle.ones(1, 2, 5, 5), treadle.ones(2, 2, 3, 3), bias=treadle.ones(3)),
+        lambda: F.conv_transpose2d(treadle.ones(1, 2, 5, 5), treadle.ones(2, 2, 3, 3), output_padding=1),
+    ],
 )
 def test_errors(call):
     with pytest.raises(RuntimeError):
@@ -93,9 +95,14 @@ def test_errors(call):
 
 
 def test_layer_errors():
-    for make in (lambda: nn.Conv2d(3, 4, 1, groups=2), lambda: nn.Conv2d(4, 3, 1, groups=2),
-                 lambda: nn.Conv2d(1, 1, 1, padding="x"), lambda: nn.Conv2d(1, 1, 1, padding_mode="x"),
-                 lambda: nn.Conv2d(1, 1, 1, 2, padding="same"), lambda: nn.Conv2d(1, 1, 1, groups=0)):
+    for make in (
+        lambda: nn.Conv2d(3, 4, 1, groups=2),
+        lambda: nn.Conv2d(4, 3, 1, groups=2),
+        lambda: nn.Conv2d(1, 1, 1, padding="x"),
+        lambda: nn.Conv2d(1, 1, 1, padding_mode="x"),
+        lambda: nn.Conv2d(1, 1, 1, 2, padding="same"),
+        lambda: nn.Conv2d(1, 1, 1, groups=0),
+    ):
         with pytest.raises(ValueError):
             make()
 
@@ -104,7 +111,7 @@ def test_unfold_and_fold():
     x = rand(2, 3, 5, 6)
     columns = F.unfold(treadle.tensor(x), (2, 3), padding=1, stride=(2, 1)).numpy()
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
-    wanted = np.stack([padded[:, :, i:i + 2, j:j + 3].reshape(2, -1) for i in range(0, 6, 2) for j in range(6)], 2)
+    wanted = np.stack([padded[:, :, i : i + 2, j : j + 3].reshape(2, -1) for i in range(0, 6, 2) for j in range(6)], 2)
     np.testing.assert_array_equal(columns, wanted)
     z = rand(*columns.shape, seed=1)
     image = F.fold(treadle.tensor(z), (5, 6), (2, 3), padding=1, stride=(2, 1)).numpy()

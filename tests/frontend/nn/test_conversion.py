@@ -25,8 +25,13 @@ def test_casts_change_floats_only_and_keep_objects(name, dtype):
 
 @pytest.mark.parametrize(
     "args, kwargs",
-    [((treadle.float64,), {}), (("cpu", treadle.float64), {}), ((), {"dtype": treadle.float64}),
-     ((treadle.zeros(1, dtype=treadle.float64),), {}), ((treadle.device("cpu"), treadle.float64, True), {})],
+    [
+        ((treadle.float64,), {}),
+        (("cpu", treadle.float64), {}),
+        ((), {"dtype": treadle.float64}),
+        ((treadle.zeros(1, dtype=treadle.float64),), {}),
+        ((treadle.device("cpu"), treadle.float64, True), {}),
+    ],
 )
 def test_to_overloads(args, kwargs):
     assert model().to(*args, **kwargs).weight.dtype == treadle.float64

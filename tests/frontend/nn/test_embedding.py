@@ -56,19 +56,27 @@ def test_bags(mode, reduce):
 def test_bag_weights_and_last_offset():
     index = treadle.tensor([0, 5, 2])
     weights = np.array([0.5, 2.0, 1.0])
-    got = F.embedding_bag(index, treadle.tensor(W), treadle.tensor([0, 2, 3]), mode="sum", include_last_offset=True,
-                          per_sample_weights=treadle.tensor(weights)).numpy()
+    got = F.embedding_bag(
+        index,
+        treadle.tensor(W),
+        treadle.tensor([0, 2, 3]),
+        mode="sum",
+        include_last_offset=True,
+        per_sample_weights=treadle.tensor(weights),
+    ).numpy()
     np.testing.assert_allclose(got, [0.5 * W[0] + 2 * W[5], W[2]])
 
 
 @pytest.mark.parametrize(
     "call",
-    [lambda: F.embedding(treadle.tensor([1.0]), treadle.ones(2, 2)),
-     lambda: F.embedding(treadle.tensor([1]), treadle.ones(2, 2), padding_idx=5),
-     lambda: F.embedding(treadle.tensor([1]), treadle.ones(2, 2, 2)),
-     lambda: F.embedding_bag(treadle.tensor([1]), treadle.ones(2, 2)),
-     lambda: F.embedding_bag(treadle.tensor([[1]]), treadle.ones(2, 2), treadle.tensor([0])),
-     lambda: F.embedding_bag(treadle.tensor([[1]]), treadle.ones(2, 2), mode="min")],
+    [
+        lambda: F.embedding(treadle.tensor([1.0]), treadle.ones(2, 2)),
+        lambda: F.embedding(treadle.tensor([1]), treadle.ones(2, 2), padding_idx=5),
+        lambda: F.embedding(treadle.tensor([1]), treadle.ones(2, 2, 2)),
+        lambda: F.embedding_bag(treadle.tensor([1]), treadle.ones(2, 2)),
+        lambda: F.embedding_bag(treadle.tensor([[1]]), treadle.ones(2, 2), treadle.tensor([0])),
+        lambda: F.embedding_bag(treadle.tensor([[1]]), treadle.ones(2, 2), mode="min"),
+    ],
 )
 def test_errors(call):
     with pytest.raises((RuntimeError, ValueError)):

@@ -25,11 +25,13 @@ def test_uniform_normal_and_truncated():
 
 @pytest.mark.parametrize(
     "fill, std",
-    [(lambda t: init.xavier_uniform_(t, 2.0), 2 * math.sqrt(2 / 500)),
-     (lambda t: init.xavier_normal_(t), math.sqrt(2 / 500)),
-     (lambda t: init.kaiming_uniform_(t), math.sqrt(2 / 200)),
-     (lambda t: init.kaiming_normal_(t, mode="fan_out", nonlinearity="relu"), math.sqrt(2 / 300)),
-     (lambda t: init.kaiming_uniform_(t, a=math.sqrt(5)), math.sqrt(1 / 600))],
+    [
+        (lambda t: init.xavier_uniform_(t, 2.0), 2 * math.sqrt(2 / 500)),
+        (lambda t: init.xavier_normal_(t), math.sqrt(2 / 500)),
+        (lambda t: init.kaiming_uniform_(t), math.sqrt(2 / 200)),
+        (lambda t: init.kaiming_normal_(t, mode="fan_out", nonlinearity="relu"), math.sqrt(2 / 300)),
+        (lambda t: init.kaiming_uniform_(t, a=math.sqrt(5)), math.sqrt(1 / 600)),
+    ],
 )
 def test_fans(fill, std):
     assert abs(fill(big()).numpy().std() / std - 1) < 0.03
@@ -65,9 +67,15 @@ def test_parameters_stay_leaves():
 def test_gains_and_errors():
     assert init.calculate_gain("relu") == math.sqrt(2) and init.calculate_gain("tanh") == 5 / 3
     assert init.calculate_gain("leaky_relu", 1.0) == 1.0 and init.calculate_gain("conv2d") == 1
-    for call in (lambda: init.calculate_gain("x"), lambda: init.xavier_normal_(big(3)), lambda: init.eye_(big(3)),
-                 lambda: init.kaiming_normal_(big(3, 3), mode="x"), lambda: init.dirac_(big(3, 3)),
-                 lambda: init.orthogonal_(big(3)), lambda: init.calculate_gain("leaky_relu", "a")):
+    for call in (
+        lambda: init.calculate_gain("x"),
+        lambda: init.xavier_normal_(big(3)),
+        lambda: init.eye_(big(3)),
+        lambda: init.kaiming_normal_(big(3, 3), mode="x"),
+        lambda: init.dirac_(big(3, 3)),
+        lambda: init.orthogonal_(big(3)),
+        lambda: init.calculate_gain("leaky_relu", "a"),
+    ):
         with pytest.raises(ValueError):
             call()
     with pytest.warns(FutureWarning):

@@ -18,22 +18,34 @@ D = np.abs(A - B)
 FORMULAS = {
     "l1": (F.l1_loss, (A, B), D),
     "mse": (F.mse_loss, (A, B), D**2),
-    "smooth_l1": (lambda a, b, **k: F.smooth_l1_loss(a, b, beta=0.7, **k), (A, B),
-                  np.where(D < 0.7, D**2 / 1.4, D - 0.35)),
+    "smooth_l1": (
+        lambda a, b, **k: F.smooth_l1_loss(a, b, beta=0.7, **k),
+        (A, B),
+        np.where(D < 0.7, D**2 / 1.4, D - 0.35),
+    ),
     "smooth_l1_beta0": (lambda a, b, **k: F.smooth_l1_loss(a, b, beta=0.0, **k), (A, B), D),
-    "huber": (lambda a, b, **k: F.huber_loss(a, b, delta=0.7, **k), (A, B),
-              np.where(D < 0.7, D**2 / 2, 0.7 * (D - 0.35))),
+    "huber": (
+        lambda a, b, **k: F.huber_loss(a, b, delta=0.7, **k),
+        (A, B),
+        np.where(D < 0.7, D**2 / 2, 0.7 * (D - 0.35)),
+    ),
     "bce": (F.binary_cross_entropy, (P, Q), -(Q * np.log(P) + (1 - Q) * np.log(1 - P))),
     "bce_logits": (F.binary_cross_entropy_with_logits, (A, Q), -(Q * np.log(P) + (1 - Q) * np.log(1 - P))),
     "kl": (F.kl_div, (np.log(P), Q), Q * (np.log(Q) - np.log(P))),
-    "kl_log": (lambda a, b, **k: F.kl_div(a, b, log_target=True, **k), (np.log(P), np.log(Q)),
-               Q * (np.log(Q) - np.log(P))),
+    "kl_log": (
+        lambda a, b, **k: F.kl_div(a, b, log_target=True, **k),
+        (np.log(P), np.log(Q)),
+        Q * (np.log(Q) - np.log(P)),
+    ),
     "poisson": (F.poisson_nll_loss, (A, P), np.exp(A) - P * A),
     "gaussian": (F.gaussian_nll_loss, (A, B, P), 0.5 * (np.log(P) + D**2 / P)),
     "soft_margin": (F.soft_margin_loss, (A, S), np.log1p(np.exp(-A * S))),
     "hinge": (F.hinge_embedding_loss, (A, S), np.where(S > 0, A, np.maximum(0, 1 - A))),
-    "ranking": (lambda a, b, s, **k: F.margin_ranking_loss(a, b, s, margin=0.3, **k), (A, B, S),
-                np.maximum(0, -S * (A - B) + 0.3)),
+    "ranking": (
+        lambda a, b, s, **k: F.margin_ranking_loss(a, b, s, margin=0.3, **k),
+        (A, B, S),
+        np.maximum(0, -S * (A - B) + 0.3),
+    ),
 }
 
 
@@ -56,8 +68,9 @@ def test_bce_saturates():
     y.sum().backward()
     assert np.isfinite(p.grad.numpy()).all()
     z = treadle.tensor([-200.0, 200.0, 0.0], requires_grad=True)
-    loss = F.binary_cross_entropy_with_logits(z, treadle.tensor([1.0, 0.0, 0.0]), reduction="none",
-                                              pos_weight=treadle.tensor(2.0))
+    loss = F.binary_cross_entropy_with_logits(
+        z, treadle.tensor([1.0, 0.0, 0.0]), reduction="none", pos_weight=treadle.tensor(2.0)
+    )
     np.testing.assert_allclose(loss.detach().numpy(), [400, 200, math.log(2)], rtol=1e-6)
     loss.sum().backward()
     np.testing.assert_allclose(z.grad.numpy(), [-2, 1, 0.5], atol=1e-6)
@@ -67,8 +80,10 @@ def test_options():
     a, b = treadle.tensor(A), treadle.tensor(B)
     w = treadle.tensor(P)
     np.testing.assert_allclose(float(F.mse_loss(a, b, weight=w)), (D**2 * P).sum() / P.sum())
-    np.testing.assert_allclose(float(F.kl_div(treadle.tensor(np.log(P)), treadle.tensor(Q), reduction="batchmean")),
-                               (Q * np.log(Q / P)).sum() / 4)
+    np.testing.assert_allclose(
+        float(F.kl_div(treadle.tensor(np.log(P)), treadle.tensor(Q), reduction="batchmean")),
+        (Q * np.log(Q / P)).sum() / 4,
+    )
     with pytest.warns(UserWarning, match="deprecated"):
         assert F.l1_loss(a, b, reduce=False).dim() == 2
     full = float(F.gaussian_nll_loss(a, b, w, full=True) - F.gaussian_nll_loss(a, b, w))
@@ -87,21 +102,24 @@ def test_cosine_and_triplet():
     ap, an = np.linalg.norm(A - B, axis=1), np.linalg.norm(A - c, axis=1)
     pn = np.linalg.norm(B - c, axis=1)
     loss = nn.TripletMarginLoss(margin=2.0, swap=True, eps=0.0, reduction="none")
-    np.testing.assert_allclose(loss(*map(treadle.tensor, (A, B, c))).numpy(),
-                               np.maximum(0, ap - np.minimum(an, pn) + 2))
+    np.testing.assert_allclose(
+        loss(*map(treadle.tensor, (A, B, c))).numpy(), np.maximum(0, ap - np.minimum(an, pn) + 2)
+    )
     with pytest.raises(ValueError):
         nn.TripletMarginLoss(margin=0)
 
 
 @pytest.mark.parametrize(
     "call, error",
-    [(lambda: F.smooth_l1_loss(treadle.ones(1), treadle.ones(1), beta=-1.0), RuntimeError),
-     (lambda: F.huber_loss(treadle.ones(1), treadle.ones(1), delta=0.0), RuntimeError),
-     (lambda: F.binary_cross_entropy(treadle.ones(2), treadle.ones(1)), ValueError),
-     (lambda: F.binary_cross_entropy_with_logits(treadle.ones(2), treadle.ones(1)), ValueError),
-     (lambda: F.gaussian_nll_loss(treadle.ones(2, 3), treadle.ones(2, 3), treadle.ones(3, 3)), ValueError),
-     (lambda: F.margin_ranking_loss(treadle.ones(2), treadle.ones(2), treadle.ones(2, 1)), RuntimeError),
-     (lambda: F.cosine_embedding_loss(treadle.ones(2), treadle.ones(2), treadle.ones(2)), RuntimeError)],
+    [
+        (lambda: F.smooth_l1_loss(treadle.ones(1), treadle.ones(1), beta=-1.0), RuntimeError),
+        (lambda: F.huber_loss(treadle.ones(1), treadle.ones(1), delta=0.0), RuntimeError),
+        (lambda: F.binary_cross_entropy(treadle.ones(2), treadle.ones(1)), ValueError),
+        (lambda: F.binary_cross_entropy_with_logits(treadle.ones(2), treadle.ones(1)), ValueError),
+        (lambda: F.gaussian_nll_loss(treadle.ones(2, 3), treadle.ones(2, 3), treadle.ones(3, 3)), ValueError),
+        (lambda: F.margin_ranking_loss(treadle.ones(2), treadle.ones(2), treadle.ones(2, 1)), RuntimeError),
+        (lambda: F.cosine_embedding_loss(treadle.ones(2), treadle.ones(2), treadle.ones(2)), RuntimeError),
+    ],
 )
 def test_errors(call, error):
     with pytest.raises(error):

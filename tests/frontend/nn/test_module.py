@@ -86,9 +86,7 @@ def test_buffer_objects_register_themselves():
     assert sorted(dict(m.named_buffers())) == ["dropped", "kept"]
 
 
-@pytest.mark.parametrize(
-    "name, error", [("a.b", KeyError), ("", KeyError), ("forward", KeyError), (3, TypeError)]
-)
+@pytest.mark.parametrize("name, error", [("a.b", KeyError), ("", KeyError), ("forward", KeyError), (3, TypeError)])
 def test_bad_names_are_refused(name, error):
     m = nn.Module()
     for register in (m.register_parameter, m.register_buffer, m.add_module):
@@ -124,8 +122,12 @@ def test_get_and_set_by_path():
     assert net.get_submodule("a.fc") is net.a.fc and net.get_submodule("") is net
     assert net.get_parameter("a.fc.bias") is net.a.fc.bias
     assert net.get_buffer("a.count") is net.a.count
-    for bad in (lambda: net.get_submodule("a.none"), lambda: net.get_submodule("a.scale"),
-                lambda: net.get_parameter("a.fc"), lambda: net.get_buffer("a.scale")):
+    for bad in (
+        lambda: net.get_submodule("a.none"),
+        lambda: net.get_submodule("a.scale"),
+        lambda: net.get_parameter("a.fc"),
+        lambda: net.get_buffer("a.scale"),
+    ):
         with pytest.raises(AttributeError):
             bad()
     new = nn.Tanh()

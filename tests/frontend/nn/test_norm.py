@@ -91,7 +91,7 @@ def test_local_response_norm():
     x = rand(2, 5, 3)
     wanted = np.empty_like(x)
     for c in range(5):
-        near = (x[:, max(0, c - 1): c + 2] ** 2).sum(1) / 3
+        near = (x[:, max(0, c - 1) : c + 2] ** 2).sum(1) / 3
         wanted[:, c] = x[:, c] / (2 + 0.1 * near) ** 0.75
     np.testing.assert_allclose(nn.LocalResponseNorm(3, alpha=0.1, k=2)(treadle.tensor(x)).numpy(), wanted)
 
@@ -105,13 +105,20 @@ def test_half_precision_takes_statistics_in_float32():
 
 
 def test_shape_errors():
-    for call in (lambda: F.layer_norm(treadle.ones(2, 3), (4,)), lambda: F.layer_norm(treadle.ones(2, 3), ()),
-                 lambda: F.layer_norm(treadle.ones(2, 3), (3,), treadle.ones(2)),
-                 lambda: F.group_norm(treadle.ones(2, 3), 2), lambda: F.rms_norm(treadle.ones(2, 3), (2,))):
+    for call in (
+        lambda: F.layer_norm(treadle.ones(2, 3), (4,)),
+        lambda: F.layer_norm(treadle.ones(2, 3), ()),
+        lambda: F.layer_norm(treadle.ones(2, 3), (3,), treadle.ones(2)),
+        lambda: F.group_norm(treadle.ones(2, 3), 2),
+        lambda: F.rms_norm(treadle.ones(2, 3), (2,)),
+    ):
         with pytest.raises(RuntimeError):
             call()
-    for call in (lambda: nn.GroupNorm(2, 3), lambda: F.instance_norm(treadle.ones(2, 3, 1)),
-                 lambda: F.local_response_norm(treadle.ones(2, 3), 2)):
+    for call in (
+        lambda: nn.GroupNorm(2, 3),
+        lambda: F.instance_norm(treadle.ones(2, 3, 1)),
+        lambda: F.local_response_norm(treadle.ones(2, 3), 2),
+    ):
         with pytest.raises(ValueError):
             call()
 

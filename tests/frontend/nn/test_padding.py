@@ -32,8 +32,14 @@ def test_constant_and_negative():
 
 @pytest.mark.parametrize(
     "pad, mode, error",
-    [((1,), "constant", RuntimeError), ((1,) * 10, "constant", RuntimeError), ((-3, -3), "constant", RuntimeError),
-     ((5, 0), "reflect", RuntimeError), ((6, 0), "circular", RuntimeError), ((1, 1), "odd", NotImplementedError)],
+    [
+        ((1,), "constant", RuntimeError),
+        ((1,) * 10, "constant", RuntimeError),
+        ((-3, -3), "constant", RuntimeError),
+        ((5, 0), "reflect", RuntimeError),
+        ((6, 0), "circular", RuntimeError),
+        ((1, 1), "odd", NotImplementedError),
+    ],
 )
 def test_errors(pad, mode, error):
     with pytest.raises(error):

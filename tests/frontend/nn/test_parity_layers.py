@@ -27,8 +27,10 @@ def softmax(x):
 
 def _layer_cases():
     """(name, constructor arguments, options, inputs, options of the call)."""
-    for name in ("ReLU SELU SiLU Mish Hardswish Hardsigmoid Hardtanh ReLU6 LeakyReLU ELU CELU GELU GLU Softplus "
-                 "Hardshrink Softshrink PReLU Sigmoid Tanh LogSigmoid Softsign Tanhshrink Identity").split():
+    for name in (
+        "ReLU SELU SiLU Mish Hardswish Hardsigmoid Hardtanh ReLU6 LeakyReLU ELU CELU GELU GLU Softplus "
+        "Hardshrink Softshrink PReLU Sigmoid Tanh LogSigmoid Softsign Tanhshrink Identity"
+    ).split():
         yield name, (), {}, (r(3, 4, 6),), {}
     for name in ("Softmax", "LogSoftmax", "Softmin"):
         yield name, (1,), {}, (r(3, 4, 6),), {}
@@ -119,10 +121,20 @@ def _sequence_cases():
         for call in ({}, {"need_weights": False}, {"average_attn_weights": False}):
             yield "MultiheadAttention", (8, 2), options, (e, e, e), call
     padding = np.array([[0, 0, 0, 1, 1], [0, 0, 0, 0, 1]], dtype=bool)
-    yield ("MultiheadAttention", (8, 2), {"kdim": 6, "vdim": 7}, (r(4, 2, 8), r(5, 2, 6), r(5, 2, 7)),
-           {"key_padding_mask": padding, "attn_mask": r(4, 5)})
-    yield ("MultiheadAttention", (8, 2), {}, (r(4, 2, 8), r(5, 2, 8), r(5, 2, 8)),
-           {"key_padding_mask": padding, "attn_mask": r(4, 4, 5), "need_weights": False})
+    yield (
+        "MultiheadAttention",
+        (8, 2),
+        {"kdim": 6, "vdim": 7},
+        (r(4, 2, 8), r(5, 2, 6), r(5, 2, 7)),
+        {"key_padding_mask": padding, "attn_mask": r(4, 5)},
+    )
+    yield (
+        "MultiheadAttention",
+        (8, 2),
+        {},
+        (r(4, 2, 8), r(5, 2, 8), r(5, 2, 8)),
+        {"key_padding_mask": padding, "attn_mask": r(4, 4, 5), "need_weights": False},
+    )
     for options in ({}, {"norm_first": True, "batch_first": True}, {"bias": False, "activation": "gelu"}):
         yield "TransformerEncoderLayer", (8, 2, 16, 0.0), options, (e,), {}
         yield "TransformerDecoderLayer", (8, 2, 16, 0.0), options, (e, r(5, 2, 8)), {}

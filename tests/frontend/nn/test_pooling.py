@@ -16,14 +16,14 @@ def adaptive(x, out, reduce):
     y = np.empty((*x.shape[:2], *out))
     for i in range(out[0]):
         for j in range(out[1]):
-            window = x[..., i * h // out[0]: -(-(i + 1) * h // out[0]), j * w // out[1]: -(-(j + 1) * w // out[1])]
+            window = x[..., i * h // out[0] : -(-(i + 1) * h // out[0]), j * w // out[1] : -(-(j + 1) * w // out[1])]
             y[..., i, j] = reduce(window, (-2, -1))
     return y
 
 
 def test_max_and_average():
     t = treadle.tensor(X)
-    wanted = np.stack([X[..., i:i + 3, j:j + 2].max((-2, -1)) for i in range(0, 5, 2) for j in range(0, 8, 3)], -1)
+    wanted = np.stack([X[..., i : i + 3, j : j + 2].max((-2, -1)) for i in range(0, 5, 2) for j in range(0, 8, 3)], -1)
     got, at = F.max_pool2d(t, (3, 2), stride=(2, 3), return_indices=True)
     np.testing.assert_array_equal(got.numpy(), wanted.reshape(2, 3, 3, 3))
     flat = X.reshape(2, 3, -1)
@@ -104,12 +104,17 @@ def test_gradients():
 
 @pytest.mark.parametrize(
     "call",
-    [lambda: F.max_pool2d(treadle.ones(1, 1, 4, 4), 2, padding=2), lambda: F.max_pool2d(treadle.ones(1, 1, 4, 4), 0),
-     lambda: F.max_pool2d(treadle.ones(1, 1, 4, 4), 2, stride=0), lambda: F.max_pool2d(treadle.ones(1, 1, 1, 1), 3),
-     lambda: F.max_pool2d(treadle.ones(4, 4), 2), lambda: F.avg_pool2d(treadle.ones(1, 1, 4, 4), (2, 2, 2)),
-     lambda: F.avg_pool2d(treadle.ones(1, 1, 4, 4), 2, divisor_override=0),
-     lambda: F.adaptive_avg_pool2d(treadle.ones(1, 1, 4, 4), (1, 2, 3)),
-     lambda: F.adaptive_avg_pool2d(treadle.ones(1, 1, 4, 4), (-1, 2))],
+    [
+        lambda: F.max_pool2d(treadle.ones(1, 1, 4, 4), 2, padding=2),
+        lambda: F.max_pool2d(treadle.ones(1, 1, 4, 4), 0),
+        lambda: F.max_pool2d(treadle.ones(1, 1, 4, 4), 2, stride=0),
+        lambda: F.max_pool2d(treadle.ones(1, 1, 1, 1), 3),
+        lambda: F.max_pool2d(treadle.ones(4, 4), 2),
+        lambda: F.avg_pool2d(treadle.ones(1, 1, 4, 4), (2, 2, 2)),
+        lambda: F.avg_pool2d(treadle.ones(1, 1, 4, 4), 2, divisor_override=0),
+        lambda: F.adaptive_avg_pool2d(treadle.ones(1, 1, 4, 4), (1, 2, 3)),
+        lambda: F.adaptive_avg_pool2d(treadle.ones(1, 1, 4, 4), (-1, 2)),
+    ],
 )
 def test_errors(call):
     with pytest.raises((RuntimeError, ValueError)):

@@ -37,7 +37,7 @@ def run(mode, m, x, layers, directions):
             w = {n: getattr(m, n + suffix).detach().numpy() for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
             state = tuple(np.zeros((x.shape[1], m.hidden_size)) for _ in range(parts))
             ys = {}
-            for t in (reversed(range(len(x))) if d else range(len(x))):
+            for t in reversed(range(len(x))) if d else range(len(x)):
                 state = step(mode, x[t], state, w)
                 ys[t] = state[0]
             outs.append(np.stack([ys[t] for t in range(len(x))]))
@@ -75,7 +75,7 @@ def test_packed_sequences_match_each_alone(mode):
     for i, row in enumerate(rows):
         y, s = m(row)
         np.testing.assert_allclose(padded[: len(row), i].detach().numpy(), y.detach().numpy(), atol=1e-12)
-        assert not np.any(padded[len(row):, i].detach().numpy())
+        assert not np.any(padded[len(row) :, i].detach().numpy())
         for got, want in zip(states(mode, state), states(mode, s)):
             np.testing.assert_allclose(got[:, i], want, atol=1e-12)
 
@@ -107,8 +107,13 @@ def test_gradients_reach_everything():
     assert tuple(y.shape) == (3, 2, 4)
     y.sum().backward()
     assert all(p.grad is not None for p in m.parameters())
-    assert [n for n, _ in m.named_parameters()][:5] == ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0",
-                                                       "weight_hr_l0"]
+    assert [n for n, _ in m.named_parameters()][:5] == [
+        "weight_ih_l0",
+        "weight_hh_l0",
+        "bias_ih_l0",
+        "bias_hh_l0",
+        "weight_hr_l0",
+    ]
 
 
 def test_zero_batch_and_zero_length():
@@ -121,12 +126,17 @@ def test_zero_batch_and_zero_length():
 
 @pytest.mark.parametrize(
     "call, error",
-    [(lambda: nn.RNN(2, 3)(treadle.ones(4)), ValueError), (lambda: nn.GRU(2, 3)(treadle.ones(4, 1, 3)), RuntimeError),
-     (lambda: nn.GRU(2, 3)(treadle.ones(4, 1, 2), treadle.zeros(2, 1, 3)), RuntimeError),
-     (lambda: nn.GRU(2, 3)(treadle.ones(4, 1, 2), treadle.zeros(1, 3)), RuntimeError),
-     (lambda: nn.RNN(2, 3, nonlinearity="x"), ValueError), (lambda: nn.LSTM(2, 3, proj_size=3), ValueError),
-     (lambda: nn.GRU(2, 0), ValueError), (lambda: nn.GRU(2, 3, dropout=2.0), ValueError),
-     (lambda: nn.LSTMCell(2, 3)(treadle.ones(1, 3)), RuntimeError)],
+    [
+        (lambda: nn.RNN(2, 3)(treadle.ones(4)), ValueError),
+        (lambda: nn.GRU(2, 3)(treadle.ones(4, 1, 3)), RuntimeError),
+        (lambda: nn.GRU(2, 3)(treadle.ones(4, 1, 2), treadle.zeros(2, 1, 3)), RuntimeError),
+        (lambda: nn.GRU(2, 3)(treadle.ones(4, 1, 2), treadle.zeros(1, 3)), RuntimeError),
+        (lambda: nn.RNN(2, 3, nonlinearity="x"), ValueError),
+        (lambda: nn.LSTM(2, 3, proj_size=3), ValueError),
+        (lambda: nn.GRU(2, 0), ValueError),
+        (lambda: nn.GRU(2, 3, dropout=2.0), ValueError),
+        (lambda: nn.LSTMCell(2, 3)(treadle.ones(1, 3)), RuntimeError),
+    ],
 )
 def test_errors(call, error):
     with pytest.raises(error):

@@ -16,8 +16,15 @@ def net():
 def test_keys_metadata_and_sharing():
     m = net()
     state = m.state_dict()
-    assert list(state) == ["fc.weight", "fc.bias", "norm.weight", "norm.bias", "norm.running_mean",
-                           "norm.running_var", "norm.num_batches_tracked"]
+    assert list(state) == [
+        "fc.weight",
+        "fc.bias",
+        "norm.weight",
+        "norm.bias",
+        "norm.running_mean",
+        "norm.running_var",
+        "norm.num_batches_tracked",
+    ]
     assert state._metadata["norm"] == {"version": 2} and state._metadata[""] == {"version": 1}
     assert not state["fc.weight"].requires_grad
     assert m.state_dict(keep_vars=True)["fc.weight"] is m.fc.weight

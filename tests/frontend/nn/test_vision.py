@@ -73,10 +73,16 @@ def test_gradients():
 
 @pytest.mark.parametrize(
     "kwargs, error",
-    [({}, ValueError), ({"size": 2, "scale_factor": 2}, ValueError), ({"size": (2, 2, 2)}, ValueError),
-     ({"size": 2, "mode": "linear"}, NotImplementedError), ({"size": 2, "mode": "x"}, NotImplementedError),
-     ({"size": 2, "align_corners": True}, ValueError), ({"size": 0}, RuntimeError),
-     ({"size": 2, "antialias": True}, ValueError)],
+    [
+        ({}, ValueError),
+        ({"size": 2, "scale_factor": 2}, ValueError),
+        ({"size": (2, 2, 2)}, ValueError),
+        ({"size": 2, "mode": "linear"}, NotImplementedError),
+        ({"size": 2, "mode": "x"}, NotImplementedError),
+        ({"size": 2, "align_corners": True}, ValueError),
+        ({"size": 0}, RuntimeError),
+        ({"size": 2, "antialias": True}, ValueError),
+    ],
 )
 def test_interpolate_errors(kwargs, error):
     with pytest.raises(error):
@@ -110,7 +116,10 @@ def test_shuffles():
     assert y.numpy()[0, 0].tolist() == [[0, 4, 1, 5], [8, 12, 9, 13], [2, 6, 3, 7], [10, 14, 11, 15]]
     np.testing.assert_array_equal(F.pixel_unshuffle(y, 2).numpy(), x)
     assert nn.ChannelShuffle(2)(T(x)).numpy()[0, :, 0, 0].tolist() == [0, 8, 4, 12]
-    for bad in (lambda: F.pixel_shuffle(treadle.ones(1, 3, 2, 2), 2), lambda: F.pixel_unshuffle(T(X), 2),
-                lambda: F.channel_shuffle(T(X), 3)):
+    for bad in (
+        lambda: F.pixel_shuffle(treadle.ones(1, 3, 2, 2), 2),
+        lambda: F.pixel_unshuffle(T(X), 2),
+        lambda: F.channel_shuffle(T(X), 3),
+    ):
         with pytest.raises(RuntimeError):
             bad()

@@ -50,7 +50,16 @@ CASES: dict[str, Callable[[Any, Any, Any], Any]] = {
     "arange_of_truncated_ends": lambda T, x, k: T.arange(0.5, 2.5, 1.5, dtype=T.int64),
     "exact_doubles": lambda T, x, k: T.tensor([0.1, 1 / 3], dtype=T.float64),
 }
-DIFFERENTIABLE = ["quantile", "quantiles", "dstack", "block_diag", "slice_scatter", "select_scatter", "diagonal_scatter", "cummax"]
+DIFFERENTIABLE = [
+    "quantile",
+    "quantiles",
+    "dstack",
+    "block_diag",
+    "slice_scatter",
+    "select_scatter",
+    "diagonal_scatter",
+    "cummax",
+]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -131,9 +131,7 @@ def test_put_and_take():
     assert x.take(T.tensor([[0, -1]])).tolist() == [[0, 59]]
     y = x.index_put((T.tensor([0, 0]), T.tensor([1, 1])), T.tensor(1.0), accumulate=True)
     assert (y - x).sum().item() == 10 and (y - x)[0, 1].tolist() == [2.0] * 5
-    np.testing.assert_array_equal(
-        x.take_along_dim(x.argmax(1, keepdim=True), 1).numpy(), A.max(1, keepdims=True)
-    )
+    np.testing.assert_array_equal(x.take_along_dim(x.argmax(1, keepdim=True), 1).numpy(), A.max(1, keepdims=True))
 
 
 def test_masked_functions():

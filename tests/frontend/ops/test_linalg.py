@@ -31,7 +31,10 @@ CASES: dict[str, tuple[tuple[int, ...], Callable]] = {
     "solve_right": ((3, 3), lambda T, a: T.linalg.solve(a, a * a, left=False)),
     "solve_vector": ((3, 3), lambda T, a: T.linalg.solve(a, a[0])),
     "triangular": ((3, 3), lambda T, a: T.linalg.solve_triangular(a, a * 2, upper=True)),
-    "unit_triangular": ((3, 3), lambda T, a: T.linalg.solve_triangular(a, a, upper=False, unitriangular=True, left=False)),
+    "unit_triangular": (
+        (3, 3),
+        lambda T, a: T.linalg.solve_triangular(a, a, upper=False, unitriangular=True, left=False),
+    ),
     "cholesky": ((2, 3, 3), lambda T, a: T.linalg.cholesky(spread(a))),
     "cholesky_upper": ((3, 3), lambda T, a: T.linalg.cholesky(spread(a), upper=True)),
     "eigvalsh": ((3, 3), lambda T, a: T.linalg.eigvalsh(symmetric(a))),
