@@ -79,9 +79,8 @@ def operation(name: str) -> Callable[[T], T]:
     def register(cls: T) -> T:
         cls = dataclass(frozen=True)(cls)  # type: ignore[assignment]
         cls.name = name  # type: ignore[attr-defined]
-        cls.level = (
-            Level.GRAPH if name.startswith("graph.") else Level.KERNEL if name.startswith("kernel.") else Level.LOOP
-        )  # type: ignore[attr-defined]
+        prefix = name.partition(".")[0]
+        cls.level = {"graph": Level.GRAPH, "kernel": Level.KERNEL}.get(prefix, Level.LOOP)  # type: ignore[attr-defined]
         if name in REGISTRY:
             raise ValueError(f"operation {name} is defined twice")
         REGISTRY[name] = cls  # type: ignore[assignment]

@@ -16,6 +16,7 @@ from treadle.ir.ops.contraction import Contract
 from treadle.ir.ops.identity import Barrier
 from treadle.ir.ops.indexing import Gather, Put, Scatter, Take
 from treadle.ir.ops.logic import Cast
+from treadle.ir.ops.padding import Concat, Pad, SliceUpdate
 from treadle.ir.ops.scans import Scan
 from treadle.ir.ops.sorting import Sort
 from treadle.ir.ops.views import Expand, Permute, Reshape, Window
@@ -28,6 +29,7 @@ AGAIN = 24  # cost up to which a value is computed again for each reader
 SPREAD = 6  # the same for a value that one reader reads many times over
 SMALL = 4096  # multiply-adds of one batch item below which a contraction is not worth packing
 MANY = 4  # readers are not counted further
+SELECTS = Pad | SliceUpdate | Concat
 
 
 class Graph:
@@ -102,12 +104,14 @@ class Graph:
     def _choose(self) -> None:
         """Add values that are better kept, from the last to the first: by then their readers are known."""
         costs = self._costs()
+        places = _Places()
         readers: dict[Value, set[Value]] = {}
         for op in reversed(self.fn.ops):
             for v in op.results:
                 mine = readers.get(v, set())
-                if v not in self.roots and isinstance(op.operation, Elementwise):
+                if v not in self.roots and isinstance(op.operation, Elementwise | SELECTS):
                     again = costs[v] > AGAIN and len(mine) > 1
+                    again = again or costs[v] * (places.count(v) - 1) > AGAIN
                     if again or (costs[v] >= SPREAD and any(self._spreads(u, v) for u in self._reading(v))):
                         self.roots[v] = None
                 for x in op.operands:
@@ -116,16 +120,18 @@ class Graph:
                         known.add(v)
                     elif len(known) < MANY:
                         known |= mine
+            places.read(op, any(v in self.roots for v in op.results))
 
     def _costs(self) -> dict[Value, int]:
         """About what an element of each value takes, from the forced roots on."""
         costs: dict[Value, int] = dict.fromkeys(self.params, 0)
         for op in self.fn.ops:
+            own = len(op.operands) if isinstance(op.operation, SELECTS) else flops(op.operation)
             for r in op.results:
                 if r in self.roots:
                     costs[r] = 0
                 else:
-                    costs[r] = min(10 * AGAIN, flops(op.operation) + sum(costs[v] for v in op.operands))
+                    costs[r] = min(10 * AGAIN, own + sum(costs[v] for v in op.operands))
         return costs
 
     def _reading(self, v: Value) -> Iterable[Op]:
@@ -149,6 +155,39 @@ class Graph:
         if isinstance(o, Take | Gather):
             return op.operands[0] is v and likely(op.result.tensor.numel) > likely(v.tensor.numel)
         return isinstance(o, Window | Contract)
+
+
+class _Places:
+    """The places at which the kernel of one root computes a value that is no root: one for each way of indexing it.
+
+    Views and selects that follow one another double the places at each step where a value is read at two, so a chain
+    of them would be computed 2^n times.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[Value, set[int]] = {}
+        self._numbers: dict[tuple, int] = {}
+
+    def count(self, v: Value) -> int:
+        return len(self._of.get(v, ()))
+
+    def read(self, op: Op, is_root: bool) -> None:
+        """Add the places at which `op`, all of whose readers are known, reads its operands."""
+        o = op.operation
+        own = {0} if is_root else set().union(*(self._of.get(r, ()) for r in op.results))
+        for k, v in enumerate(op.operands):
+            known = self._of.setdefault(v, set())
+            if len(known) > AGAIN:
+                continue
+            if isinstance(v.tensor.numel, int) and v.tensor.numel == 1:
+                known.add(0)
+            elif isinstance(o, (Elementwise, Reshape, *REDUCTIONS)):
+                known |= own  # a nest of rows computes once what it reduces and what it maps
+            else:  # equal ops read at equal places
+                known.update(self._number((p, o, k, v.type, op.results[0].type)) for p in own)
+
+    def _number(self, key: tuple) -> int:
+        return self._numbers.setdefault(key, len(self._numbers) + 1)
 
 
 def _widens(op: Op) -> bool:

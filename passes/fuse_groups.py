@@ -17,7 +17,7 @@ from treadle.ir.ops.scans import Scan
 from treadle.ir.ops.sorting import Sort
 from treadle.passes.fuse_graph import Graph, needs, region
 from treadle.passes.lower.contract import contract_form
-from treadle.passes.lower.cost import likely
+from treadle.passes.lower.cost import likely, node_cost
 from treadle.passes.lower.nest import trace_nest
 from treadle.passes.lower.nodes import Checked, Load, Nest, all_nodes
 from treadle.passes.lower.trace import REDUCTIONS, Refused, is_short
@@ -25,6 +25,7 @@ from treadle.passes.schedule import disorder
 
 __all__ = ["Group", "Groups", "No", "YES", "Yes"]
 
+AGAIN = 64  # cost of the scalars that a merger may compute again; a bound keeps chains of mergers linear
 LARGEST = 600  # ops of one nest: longer bodies compile too slowly
 FEW_POINTS = 8  # outer points below which a nest cannot share its work
 MUCH = 1 << 15  # elements that are worth sharing
@@ -45,6 +46,14 @@ class No:
 YES = Yes()
 
 
+@dataclass(frozen=True)
+class _Alone:
+    """The cost of the scalars of a nest, and the large accesses that are out of order."""
+
+    work: int
+    disorder: int
+
+
 @dataclass(eq=False)
 class Group:
     """Roots that one kernel computes. `before`: bit mask of the groups that it needs, near or far."""
@@ -56,7 +65,7 @@ class Group:
     reads: dict[Value, None] = field(default_factory=dict)  # from memory
     ops: int = 0  # in its region
     checks: bool = False  # of indices
-    disorder: int | None = None
+    alone: _Alone | None = None
     outer: Dim | None = None  # points of the outer space, where there are reductions
 
     @property
@@ -93,7 +102,7 @@ class Groups:
             self.readers[v].pop(g, None)
         g.reads = dict.fromkeys(inputs)
         g.ops = len(ops)
-        g.disorder = None
+        g.alone = None
         g.checks = any(isinstance(op.operation, Take | Gather | Put | Scatter) for op in ops)
         inside = {r: op for op in ops for r in op.results}
         folds = [op for op in ops if isinstance(op.operation, REDUCTIONS) and not is_short(op, inside)]
@@ -152,15 +161,19 @@ class Groups:
             return No(str(refused))
         if not (a.bit & b.before or b.bit & a.before) and not _shares(nest, a, b, inputs):
             return No("nothing is read at the same points")
-        if a.outer != b.outer and disorder(nest) > self.disorder(a) + self.disorder(b):
+        again = _work(nest) - self.alone(a).work - self.alone(b).work
+        if again > AGAIN:
+            return No("what one computes would be computed again and again")
+        if a.outer != b.outer and disorder(nest) > self.alone(a).disorder + self.alone(b).disorder:
             return No("memory would be read or written out of order")
         return YES
 
-    def disorder(self, g: Group) -> int:
-        """Large accesses of `g` alone that are out of order."""
-        if g.disorder is None:
-            g.disorder = disorder(trace_nest(region(self.graph, self.outputs(g.roots) or g.roots[-1:], g.roots)[0]))
-        return g.disorder
+    def alone(self, g: Group) -> _Alone:
+        """What `g` costs as a kernel of its own."""
+        if g.alone is None:
+            nest = trace_nest(region(self.graph, self.outputs(g.roots) or g.roots[-1:], g.roots)[0])
+            g.alone = _Alone(_work(nest), disorder(nest))
+        return g.alone
 
     def _quick(self, a: Group, b: Group) -> No | None:
         """Refusals that need no look at indices."""
@@ -249,3 +262,8 @@ def _shares(nest: Nest, a: Group, b: Group, inputs: list[Value]) -> bool:
         if isinstance(n, Load) and n.param in common:
             loads[n.param] = loads.get(n.param, 0) + 1
     return any(count == 1 for count in loads.values())
+
+
+def _work(nest: Nest) -> int:
+    """The cost of all scalars of a nest; one that is wanted at two places counts twice."""
+    return sum(node_cost(n) for n in all_nodes([*nest.reduces, *(s.node for s in nest.stores)]))

@@ -11,6 +11,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from treadle.ir.core import Block, Function, Loc, Op, Operation, Value
 from treadle.ir.ops.sources import Constant
@@ -21,7 +22,7 @@ from treadle.ir.types import TensorType, Type
 __all__ = ["RULES", "RewriteBudgetExceeded", "Simplifier", "most_fired", "rule"]
 
 Number = float | int | bool
-Result = Value | tuple[Value, ...] | None
+Result: TypeAlias = Value | tuple[Value, ...] | None
 Rewrite = Callable[["Simplifier", Op], Result]
 
 RULES: dict[type[Operation], list[Rewrite]] = {}

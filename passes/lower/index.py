@@ -169,7 +169,7 @@ class Space:
 class Ix(Expr):
     """const + sum of coefficient * atom; at least one atom. Immutable; equal where atoms and coefficients are."""
 
-    __slots__ = ("parts", "const")
+    __slots__ = ("parts", "const", "_hash")
     parts: tuple[tuple[Atom, Dim], ...]
     const: Dim
 
