@@ -225,9 +225,9 @@ FITS: dict[str, Fit] = {
     "asin64": Fit(trigs._ASIN["f64"], odd(mp.asin, mp.mpf(1) / 6), 0, 0.25, size, 1e-17),
     "atan32": Fit(trigs._ATAN["f32"], odd(mp.atan, -mp.mpf(1) / 3), 0, 1, size, 1e-8, True),
     "atan64": Fit(trigs._ATAN["f64"], odd(mp.atan, -mp.mpf(1) / 3), 0, _EIGHTH, size, 1e-17),
-    "erf32": Fit(erfs._NEAR["f32"], erf_near, 0, 2.25, one, 4e-8, True),
+    "erf32": Fit(erfs._NEAR["f32"], erf_near, 0, 1, one, 4e-8, True),
     "erf64": Fit(erfs._NEAR["f64"], erf_near, 0, 1, one, 3e-17),
-    "erf32 far": Fit(erfs._FAR, lambda t: mp.erf(mp.mpf("2.75") + mp.mpf("1.25") * t), -1, 1, one, 5e-8, True),
+    "erf32 far": Fit(erfs._FAR, lambda t: mp.erf(mp.mpf("2.5") + mp.mpf("1.5") * t), -1, 1, one, 5e-8, True),
     "erfc32": tail_fit("f32", "10.2", 1e-7),
     "erfc64": tail_fit("f64", "27.5", 2e-16),
     "erfinv": Fit(

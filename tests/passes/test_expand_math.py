@@ -30,14 +30,15 @@ RANGES: dict[str, tuple[tuple[float, float], tuple[float, float], float, float]]
     "asin": ((-1, 1), (-1, 1), 2, 2), "acos": ((-1, 1), (-1, 1), 2, 2), "atan": ((-5, 5), (-5, 5), 2, 2),
     "asinh": ((-5, 5), (-5, 5), 2, 2), "acosh": ((1, 9), (1, 9), 2, 2), "atanh": ((-1, 1), (-1, 1), 2, 2),
     "erf": ((-4, 4), (-6, 6), 2, 1),
-    "erfc": ((-6, 10.2), (-6, 27.5), 3, 3), "erfinv": ((-1, 1), (-1, 1), 4, 3), "lgamma": ((0, 20), (0, 20), 1, 8),
+    "erfc": ((-6, 10.2), (-6, 27.5), 4, 3), "erfinv": ((-1, 1), (-1, 1), 4, 3), "lgamma": ((0, 20), (0, 20), 1, 8),
     "digamma": ((0, 20), (0, 20), 1, 8),
 }  # fmt: skip
 NUMPY = {
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "log": np.log,
     "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
-    "atanh": np.arctanh,
+    "atanh": np.arctanh, "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "erf": np.vectorize(math.erf),
+    "erfc": np.vectorize(math.erfc),
 }  # fmt: skip
 POSITIVE = frozenset({"log", "log2", "log10", "lgamma", "digamma"})
 UNIT = frozenset({"asin", "acos", "atanh", "erfinv"})
