@@ -19,7 +19,7 @@ from treadle.ir.ops.views import Expand
 from treadle.ir.types import TensorType
 from treadle.recorder.flush import finish, flush
 from treadle.recorder.handle import GradCell, Handle, concrete, unresolved
-from treadle.recorder.trace import current_trace, install, make_tensor, record, record1, set_no_grad, state
+from treadle.recorder.trace import COPIED, current_trace, install, make_tensor, record, record1, set_no_grad, state
 from treadle.recorder.tree import intern_operation
 from treadle.runtime import Buffer
 
@@ -32,8 +32,8 @@ __all__ = [
     "alias_of",
     "base_of",
     "leaf_over",
-    "renew",
     "same_storage",
+    "snapshot_of_view",
     "version_of",
     "view",
     "write",
@@ -87,9 +87,16 @@ def alias_of(t: Tensor) -> Alias:
 def view(op: View, t: Tensor) -> Tensor:
     """A tensor that shows the storage of `t` through one more View op."""
     op = intern_operation(op)  # type: ignore[assignment]
-    out = record1(op, id(op), t)
     alias = t._alias or alias_of(t)
-    out._alias = Alias(alias.storage, (*alias.chain, op), alias.detached or (t._h.grad and not out._h.grad))
+    base = alias.storage.base.buffer
+    if base is not None and base.exposed and not t._h.grad:
+        (type_,) = op.infer(t._type())
+        seen = Alias(alias.storage, (*alias.chain, op), alias.detached)
+        out = make_tensor(_derived(seen, type_, None))  # the elements may change before they are read
+        out._alias = seen
+    else:
+        out = record1(op, id(op), t)
+        out._alias = Alias(alias.storage, (*alias.chain, op), alias.detached or (t._h.grad and not out._h.grad))
     alias.storage.add(out)
     return out
 
@@ -164,12 +171,38 @@ def _derived(alias: Alias, type_: TensorType, cell: GradCell | None) -> Handle:
     return unresolved(type_, resolve, grad, cell)
 
 
-def renew(t: Tensor) -> None:
-    """Let a view of memory that is seen from outside (NumPy, DLPack) be derived again: its elements may have changed."""
+def snapshot_of_view(t: Tensor) -> Handle | None:
+    """What a view of memory that is seen from outside (NumPy, DLPack) shows at this moment; None for other tensors.
+
+    Of a large base only what the view shows is copied.
+    """
     alias = t._alias
-    h = t._h
-    if alias.chain and h.buffer is not None and not h.grad and _exposed(alias.storage.base) is not None:
-        t._h = _derived(alias, t._type(), None)
+    storage = alias.storage
+    base = storage.base.buffer
+    if not alias.chain or base is None or not base.exposed or t._h.grad:
+        return None
+    type_ = t._type()
+    if storage.type.nbytes <= COPIED:
+        return _derived(alias, type_, None).resolve()
+    memory = base.array(storage.type.dtype.numpy, list(storage.type.shape))
+    for op in alias.chain:
+        memory = op.reference(memory)
+    return concrete(_copied(memory, type_), type_)
+
+
+def _copied(memory: np.ndarray, type_: TensorType) -> Buffer:
+    buffer = Buffer(memory.nbytes)
+    if memory.size:
+        np.copyto(buffer.array(type_.dtype.numpy, list(type_.shape)), memory)
+    return buffer
+
+
+def snapshot(h: Handle) -> Handle:
+    """The value of `h` at this moment; a leaf or a result with a history keeps its part in gradients."""
+    type_ = h.type
+    made = concrete(_copied(h.buffer.array(type_.dtype.numpy, list(type_.shape)), type_), type_, h.grad, h.leaf)
+    made.history, made.hooks = h.history, h.hooks
+    return made
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------
@@ -237,7 +270,7 @@ def write(t: Tensor, new: Tensor) -> Tensor:
 
 
 def _exposed(h: Handle) -> Any:
-    """The buffer of `h` if memory outside treadle shows it (NumPy, DLPack); then writes must arrive there."""
+    """The buffer of `h` if something outside treadle shows it (NumPy, DLPack); then writes must arrive there."""
     buffer = h.buffer
     return buffer if buffer is not None and (buffer.foreign or buffer.exports) else None
 
@@ -264,4 +297,4 @@ def _stored(old: Handle, new: Handle, type_: TensorType, cell: GradCell | None) 
     return made
 
 
-install(renew=renew)
+install(snapshot_of_view=snapshot_of_view, snapshot=snapshot)

@@ -16,12 +16,12 @@ from treadle.ir.dtypes import DType
 from treadle.ir.ops.identity import StopGradient
 from treadle.ir.types import TensorType
 from treadle.recorder import trace
-from treadle.recorder.flush import finish
+from treadle.recorder.flush import finish, flush
 from treadle.recorder.handle import GradCell, Handle, concrete
-from treadle.recorder.trace import make_tensor, record1
+from treadle.recorder.trace import current_trace, make_tensor, record1
 from treadle.recorder.tree import intern_operation
-from treadle.runtime import Buffer
-from treadle.storage import base_of, leaf_over, renew, share
+from treadle.runtime import Buffer, synchronize
+from treadle.storage import base_of, leaf_over, share, snapshot_of_view
 
 __all__ = ["Size", "Tensor", "device", "force", "from_array", "tensor_method"]
 
@@ -310,11 +310,11 @@ class Tensor:
         if self.dtype is dtypes.bfloat16:
             raise TypeError("Got unsupported ScalarType BFloat16")
         if self._alias is None or not self._alias.chain:
-            return to_array(self)
+            return exposed_array(self)
         from treadle.ops.strides import layout
 
         strides, offset = layout(self)
-        memory = to_array(base_of(self)).reshape(-1)[offset:]
+        memory = exposed_array(base_of(self)).reshape(-1)[offset:]
         return np.lib.stride_tricks.as_strided(memory, self.shape, [s * memory.itemsize for s in strides])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -450,9 +450,10 @@ def tensor_method(function: Callable) -> Callable:
 
 def force(t: Tensor) -> Buffer:
     """The buffer of `t`, perhaps still being computed (its `wait()` waits)."""
-    if t._alias is not None:
-        renew(t)
-    h = t._h
+    if t._alias is not None and (seen := snapshot_of_view(t)) is not None:
+        h = seen
+    else:
+        h = t._h
     if h.buffer is None:
         while h.resolve is not None:
             h = t._h = h.resolve()
@@ -465,6 +466,15 @@ def to_array(t: Tensor) -> np.ndarray:
     """The elements as NumPy sees them (bfloat16 as uint16). Raises the error of the run that failed to compute them."""
     buffer = force(t)
     return buffer.array(t.dtype.numpy, list(t._type().shape))
+
+
+def exposed_array(t: Tensor) -> np.ndarray:
+    """`to_array` for an array that leaves treadle: what was recorded to read the memory runs before it can change."""
+    a = to_array(t)
+    if id(t._h) in current_trace().leaf_index:
+        flush("memory given to NumPy")
+    synchronize()
+    return a
 
 
 def wide(a: np.ndarray, dtype: DType) -> np.ndarray:

@@ -10,8 +10,9 @@ from treadle.compiler.driver import Step, compile_step, run_step
 from treadle.recorder import generalise, trace
 from treadle.recorder.handle import FREED, Handle, concrete
 from treadle.recorder.segment import Segment, serial
-from treadle.recorder.trace import Trace, state
+from treadle.recorder.trace import AT_ONCE, Trace, state
 from treadle.recorder.tree import TREE_LOCK, Node, prune
+from treadle.runtime import synchronize
 
 __all__ = ["finish", "flush", "forget_programs"]
 
@@ -66,11 +67,14 @@ def flush(reason: str, tr: Trace | None = None) -> None:
     with tr.lock:
         if tr.limit == 0:
             return
+        at_once = tr.limit == AT_ONCE
         tr.limit = 0
         if state.trace is tr:
             state.trace = Trace(tr.no_grad)
         try:
             _run(tr, reason)
+            if at_once:
+                synchronize()
         finally:
             for h in tr.leaves:
                 if h.trace is tr:

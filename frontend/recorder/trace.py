@@ -38,20 +38,30 @@ __all__ = [
 
 LIMIT = 2048  # events in one trace; even, so that a loop of two ops meets it at the same place each time
 
+AT_ONCE = 1  # the limit of a trace that ends with the op that is recorded now, and is waited for
+COPIED = 1 << 20  # bytes; larger inputs that NumPy may change are not copied
+
 _new = object.__new__
 _tensor_class: type = object  # set by treadle.tensor
 _flush: Callable[..., None]  # set by treadle.recorder.flush, which needs this module
 _finish: Callable[[Handle], None]
-_renew: Callable[[Any], None]  # set by treadle.storage
+_snapshot_of_view: Callable[[Any], Handle | None]  # set by treadle.storage, as is
+_snapshot: Callable[[Handle], Handle]
 hits = misses = 0  # programs found in the tree, programs made (treadle.compiler.stats)
 
 
-def install(tensor_class: type | None = None, flush: Any = None, finish: Any = None, renew: Any = None) -> None:
+def install(
+    tensor_class: type | None = None,
+    flush: Any = None,
+    finish: Any = None,
+    snapshot_of_view: Any = None,
+    snapshot: Any = None,
+) -> None:
     """Ties the knot with the modules that build on this one."""
-    global _tensor_class, _flush, _finish, _renew
+    global _tensor_class, _flush, _finish, _snapshot_of_view, _snapshot
     _tensor_class = tensor_class or _tensor_class
-    if renew is not None:
-        _renew = renew
+    if snapshot is not None:
+        _snapshot_of_view, _snapshot = snapshot_of_view, snapshot
     if flush is not None:
         _flush, _finish = flush, finish
 
@@ -113,8 +123,8 @@ class Trace:
 
     def enter(self, t: Any) -> int:
         """Trace index of a tensor whose handle is not of this trace: resolve it, or let it enter as a leaf."""
-        if t._alias is not None:
-            _renew(t)
+        if t._alias is not None and (seen := _snapshot_of_view(t)) is not None:
+            return seen.index if seen.trace is self else self.enter_handle(seen)
         h = t._h
         while h.resolve is not None:
             h = t._h = h.resolve()
@@ -130,6 +140,8 @@ class Trace:
             if h.trace is self:
                 return h.index
             _finish(h)
+        if h.buffer.exposed:
+            h = self.exposed(h)
         with TREE_LOCK:
             node = generalise.leaf_edge(self, h)
             index = node.first
@@ -143,6 +155,15 @@ class Trace:
                 h.index = index
                 h.trace = self
         return index
+
+    def exposed(self, h: Handle) -> Handle:
+        """What to read in place of memory that NumPy or others may change: a copy, or itself where the op runs at once."""
+        if h.type.nbytes <= COPIED:
+            return _snapshot(h)
+        with self.lock:
+            if self.limit:
+                self.limit = AT_ONCE
+        return h
 
     def enter_scalar(self, s: RuntimeScalar) -> int:
         """Trace index of a number that is an argument of every run."""

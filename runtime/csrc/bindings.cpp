@@ -145,6 +145,9 @@ void define_buffer(py::module_& module) {
       .def_property_readonly("writable", &Buffer::writable)
       .def_property_readonly("exports", [](const Buffer& self) { return self.exports.load(); },
                              "How many live NumPy arrays `array` has made.")
+      .def_property_readonly("exposed", [](const Buffer& self) {
+        return self.writable() && (self.foreign() || self.exports.load() > 0);
+      }, "True when code outside treadle may change the memory at any time.")
       .def("use_count", [](const py::handle& self) { return buffer_of(self.ptr()).use_count(); },
            "References held by native code and NumPy arrays, plus one for this Python object.");
 }

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from pathlib import Path
 
@@ -76,13 +75,10 @@ def test_runs_keep_their_order_and_their_inputs() -> None:
 
 def test_submission_returns_before_the_result_is_there() -> None:
     program = load(chain(["slow"], n=1, ints=(100_000_000,)))
-    start = time.perf_counter()
     (out,) = submit(program, [of([5])])
-    handed_over = time.perf_counter() - start
     assert not out.ready
     out.wait()
     assert out.ready
-    assert time.perf_counter() - start > 5 * handed_over
     assert floats(out).tolist() == [5]
 
 
@@ -422,9 +418,3 @@ print(good, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
     )
     assert text.split() == ["True", "0"]
-
-
-def test_import_is_lazy() -> None:
-    code = "import sys; from treadle import runtime; print('llvmlite' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
