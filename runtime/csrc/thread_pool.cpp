@@ -63,13 +63,11 @@ void ThreadPool::parallel_for(std::int64_t tasks, std::int64_t grain, RangeFunct
   if (workers_.empty()) start_workers();
   fn_ = fn;
   context_ = context;
-  tasks_ = tasks;
-  chunk_ = chunk;
-  next_.store(0, std::memory_order_relaxed);
+  divide(tasks, chunk, size());
   open_.store(true, std::memory_order_release);
   generation_.fetch_add(1, std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst) > 0) wake((tasks + chunk - 1) / chunk - 1);
-  run_chunks();
+  run_chunks(0);
   // Workers that enter from here on see the job closed and leave; those inside still run a chunk they claimed.
   open_.store(false, std::memory_order_seq_cst);
   const auto left = [this] { return active_.load(std::memory_order_seq_cst) == 0; };
@@ -77,11 +75,24 @@ void ThreadPool::parallel_for(std::int64_t tasks, std::int64_t grain, RangeFunct
   busy_.store(false, std::memory_order_release);
 }
 
-void ThreadPool::run_chunks() {
-  for (;;) {
-    const std::int64_t begin = next_.fetch_add(chunk_, std::memory_order_relaxed);
-    if (begin >= tasks_) return;
-    fn_(context_, begin, std::min(begin + chunk_, tasks_));
+void ThreadPool::divide(std::int64_t tasks, std::int64_t chunk, int threads) {
+  chunk_ = chunk;
+  const std::int64_t chunks = (tasks + chunk - 1) / chunk;
+  for (int i = 0; i < threads; ++i) {
+    shares_[i].next.store(chunks * i / threads * chunk, std::memory_order_relaxed);
+    shares_[i].end = std::min(chunks * (i + 1) / threads * chunk, tasks);
+  }
+}
+
+void ThreadPool::run_chunks(int self) {
+  const int threads = size();
+  for (int i = 0; i < threads; ++i) {
+    Share& share = shares_[(self + i) % threads];
+    for (;;) {
+      const std::int64_t begin = share.next.fetch_add(chunk_, std::memory_order_relaxed);
+      if (begin >= share.end) break;
+      fn_(context_, begin, std::min(begin + chunk_, share.end));
+    }
   }
 }
 
@@ -107,12 +118,12 @@ bool ThreadPool::wait_for_generation(std::uint32_t seen) {
   return !stopping_.load(std::memory_order_relaxed);
 }
 
-void ThreadPool::work() {
+void ThreadPool::work(int self) {
   std::uint32_t seen = 0;
   while (wait_for_generation(seen)) {
     seen = generation_.load(std::memory_order_acquire);
     active_.fetch_add(1, std::memory_order_seq_cst);
-    if (open_.load(std::memory_order_seq_cst)) run_chunks();
+    if (open_.load(std::memory_order_seq_cst)) run_chunks(self);
     active_.fetch_sub(1, std::memory_order_release);
   }
 }
@@ -120,12 +131,14 @@ void ThreadPool::work() {
 void ThreadPool::start_workers() {
   stopping_.store(false);
   generation_.store(0);
-  for (int i = 1; i < size(); ++i) workers_.emplace_back([this] { work(); });
+  for (int i = 1; i < size(); ++i) workers_.emplace_back([this, i] { work(i); });
 }
 
 void ThreadPool::resize(int threads) {
   stop();
-  size_.store(std::max(1, threads));
+  threads = std::max(1, threads);
+  shares_ = std::make_unique<Share[]>(threads);
+  size_.store(threads);
 }
 
 void ThreadPool::stop() {

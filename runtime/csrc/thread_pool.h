@@ -1,10 +1,12 @@
-// A fork-join pool. Workers claim chunks from a shared counter, so the caller never waits for a worker that has not
-// started: a core taken away by another process costs its share and no more.
+// A fork-join pool. Each thread has a share of the tasks, the same in every job of as many tasks, so that what it wrote
+// is in its cache when it reads it; a thread without work claims chunks of the others' shares. So the caller never waits
+// for a worker that has not started: a core taken away by another process costs its share and no more.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -31,22 +33,27 @@ class ThreadPool {
   void stop();
 
  private:
-  explicit ThreadPool(int threads) : size_(threads) {}
+  struct alignas(64) Share {
+    std::atomic<std::int64_t> next{0};
+    std::int64_t end = 0;
+  };
+
+  explicit ThreadPool(int threads) : shares_(std::make_unique<Share[]>(threads)), size_(threads) {}
 
   void start_workers();
-  void work();
+  void work(int self);
   bool wait_for_generation(std::uint32_t seen);
-  void run_chunks();
+  void run_chunks(int self);
+  void divide(std::int64_t tasks, std::int64_t chunk, int threads);
   void wake(std::int64_t helpers);
 
   // The open job. Written while `open_` is false and `active_` is 0; read by workers that saw `open_` true after they
   // counted themselves in `active_`.
   RangeFunction fn_ = nullptr;
   void* context_ = nullptr;
-  std::int64_t tasks_ = 0;
   std::int64_t chunk_ = 1;
+  std::unique_ptr<Share[]> shares_;  // one a thread
 
-  alignas(64) std::atomic<std::int64_t> next_{0};
   alignas(64) std::atomic<int> active_{0};
   alignas(64) std::atomic<bool> open_{false};
   std::atomic<std::uint32_t> generation_{0};
