@@ -65,8 +65,18 @@ class ProgramReport:
         if self.kernels:
             lines.append(f"  {len(self.kernels)} kernels:")
             lines += [f"    {n}. {k}" for n, k in enumerate(self.kernels)]
-        lines += [f"  not fused: {r}" for r in self.refusals]
+        lines += [f"  not fused: {r}" for r in self._refusals()]
         return "\n".join(lines)
+
+    def _refusals(self) -> list[str]:
+        """A line for each reason, with one of its pairs."""
+        groups: dict[str, list[str]] = {}
+        for text in self.refusals:
+            groups.setdefault(text.partition(":")[0], []).append(text)
+        return [
+            texts[0] + (f" and {len(texts) - 1} more" if len(texts) > 1 else "")
+            for texts in sorted(groups.values(), key=len, reverse=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -184,7 +194,7 @@ def _program(node: Node, known: Known, step: Any, new: Novelty) -> ProgramReport
         number=note.number,
         reason=note.reason,
         place=note.place,
-        events=node.depth,
+        events=node.event,
         results=len(known.live),
         overwritten=len(known.donated),
         runs=node.hits,

@@ -167,7 +167,7 @@ def _compile_graph(graph: Function, leaves: int, donated: frozenset[int], reason
     for hook in dumps.hooks(reason):
         hook("fuse", kernels, 0.0)
     notes.kernels(kernels)
-    notes.refused(f"{describe_value(a)} with {describe_value(b)}: {no.reason}" for a, b, no in report.refusals)
+    notes.refused(f"{no.reason}: {describe_value(a)} with {describe_value(b)}" for a, b, no in report.refusals)
     plan = plan_memory(kernels, donated)
     lowered = [None if op.operation.name == "kernel.host" else lower_kernel(op) for op in plan.order]
     dumps.functions(reason, [k.function for k in lowered if k is not None], "lower")

@@ -64,7 +64,7 @@ def novelty(program: Known, others: Iterable[Known]) -> Novelty:
     now = program.path[same]
     if same == len(nearest.path):
         why = f"it goes on where program {n} ends"
-        return Novelty(why, n, now.depth, describe_event(now), "the end", event_place(now))
+        return Novelty(why, n, now.event, describe_event(now), "the end", event_place(now))
     earlier = nearest.path[same]
     if nearest.structure == program.structure and set(program.symbols) - set(nearest.symbols):
         why = f"numbers differ from program {n}, and this one serves them all"
@@ -77,7 +77,7 @@ def novelty(program: Known, others: Iterable[Known]) -> Novelty:
         if at < min(len(program.path), len(nearest.path)):
             now, earlier = program.path[at], nearest.path[at]
         why = f"it differs from program {n}"
-    return Novelty(why, n, now.depth, describe_event(now), describe_event(earlier), event_place(now))
+    return Novelty(why, n, now.event, describe_event(now), describe_event(earlier), event_place(now))
 
 
 def _shared(a: Known, b: Known) -> tuple[int, int]:

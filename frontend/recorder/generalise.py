@@ -108,6 +108,7 @@ def _literal_leaf(parent: Node, t: TensorType, grad: bool) -> Node:
 def _leaf_node(parent: Node, t: TensorType, grad: bool, symbols: dict[str, int]) -> Node:
     node = Node(parent)
     node.operation = LEAF
+    node.depth = parent.depth  # the bound on a trace counts ops: else it would cut loops at a place that moves
     value = Value(t)
     node.params = (value,)
     node.symbols = {**node.symbols, **symbols}

@@ -1,7 +1,7 @@
 """The open trace of a thread: the hot path of recording.
 
 `record(op, *operands)` follows one edge of the tree and makes a Handle and a Tensor. Nothing else happens when the edge
-exists. A trace ends (`flush`) when a value is needed or the trace has LIMIT events.
+exists. A trace ends (`flush`) when a value is needed or the trace has LIMIT ops.
 
 Threads: each has its own trace. A thread that needs a value recorded by another flushes that thread's trace. The owner
 notices by `limit`, which closing sets to 0 and which the hot path compares anyway, and records its op again.
@@ -36,7 +36,7 @@ __all__ = [
     "state",
 ]
 
-LIMIT = 2048  # events in one trace; even, so that a loop of two ops meets it at the same place each time
+LIMIT = 2048  # ops in one trace; even, so that a loop of two ops meets it at the same place each time
 
 AT_ONCE = 1  # the limit of a trace that ends with the op that is recorded now, and is waited for
 COPIED = 1 << 20  # bytes; larger inputs that NumPy may change are not copied

@@ -61,7 +61,7 @@ class Node:
         self.patterns: dict[tuple, list[tuple[Any, Node]]] = {}  # structure -> (pattern, child), for symbolic runs
         self.programs: dict[tuple, Any] = {}
         self.first = parent.first + len(parent.values) if parent else 0
-        self.depth = parent.depth + 1 if parent else 0
+        self.depth = parent.depth + 1 if parent else 0  # ops up to here; leaves do not count
         self.symbols: dict[str, int] = (
             parent.symbols if parent else {}
         )  # symbols bound on this path, with a sample size
@@ -72,6 +72,14 @@ class Node:
         self.scalar_sample: tuple = ()  # runtime scalars of the run that first compiled here
         self.used = 0
         self.hits = 0
+
+    @property
+    def event(self) -> int:
+        """The position on its path, leaves included."""
+        count, node = 0, self
+        while node.parent is not None:
+            count, node = count + 1, node.parent
+        return count
 
     def finish(self, ops: tuple[Op, ...], values: tuple[Value, ...], grads: tuple[bool, ...]) -> None:
         """Set the IR of the event."""
