@@ -24,7 +24,7 @@ core = Pybind11Extension(
     sorted(str(path) for path in Path("runtime/csrc").glob("*.cpp")),
     depends=sorted(str(path) for path in Path("runtime/csrc").glob("*.h")),
     cxx_std=17,
-    extra_compile_args=["-O2", "-pthread", "-Wall", "-Wextra"],
+    extra_compile_args=["-O2", "-g0", "-pthread", "-Wall", "-Wextra"],
     extra_link_args=["-pthread"],
 )
 
