@@ -20,10 +20,10 @@ from treadle.passes.lower.contract import contract_form
 from treadle.passes.lower.cost import likely, node_cost
 from treadle.passes.lower.nest import trace_nest
 from treadle.passes.lower.nodes import Checked, Load, Nest, all_nodes
-from treadle.passes.lower.trace import REDUCTIONS, Refused, is_short
+from treadle.passes.lower.trace import REDUCTIONS, Misplaced, Refused, is_short
 from treadle.passes.schedule import disorder
 
-__all__ = ["Group", "Groups", "No", "YES", "Yes"]
+__all__ = ["Group", "Groups", "No", "Yes"]
 
 AGAIN = 64  # cost of the scalars that a merger may compute again; a bound keeps chains of mergers linear
 LARGEST = 600  # ops of one nest: longer bodies compile too slowly
@@ -32,26 +32,26 @@ MUCH = 1 << 15  # elements that are worth sharing
 
 
 @dataclass(frozen=True)
-class Yes:
-    """Two groups can be one kernel."""
-
-
-@dataclass(frozen=True)
-class No:
-    """Why two groups are not one kernel."""
-
-    reason: str
-
-
-YES = Yes()
-
-
-@dataclass(frozen=True)
 class _Alone:
     """The cost of the scalars of a nest, and the large accesses that are out of order."""
 
     work: int
     disorder: int
+
+
+@dataclass(frozen=True)
+class Yes:
+    """Two groups can be one kernel; what it costs, if that is known."""
+
+    alone: _Alone | None = None
+
+
+@dataclass(frozen=True)
+class No:
+    """Why two groups are not one kernel. `lasting`: whatever is merged with either later."""
+
+    reason: str
+    lasting: bool = False
 
 
 @dataclass(eq=False)
@@ -82,7 +82,7 @@ class Groups:
         self.all: dict[int, Group] = {}
         self.readers: dict[Value, dict[Group, None]] = {}
         self.refusals: list[tuple[Value, Value, No]] = []
-        self._refused: set[tuple[int, int]] = set()
+        self._refused: dict[tuple[int, int], bool] = {}  # bits of two groups, the less first -> lasting
         for v in sorted(graph.roots, key=lambda v: graph.position[v]):
             if v not in self.of:
                 self._single(graph.producers[v])
@@ -155,40 +155,39 @@ class Groups:
                 form = contract_form(block)
                 if any(isinstance(n, Checked) for n in all_nodes([s.node for s in form.nest.stores])):
                     return No("an epilogue has no checks")
-                return YES
+                return Yes()
             nest = trace_nest(block)
         except Refused as refused:
-            return No(str(refused))
+            return No(str(refused), isinstance(refused, Misplaced))
         if not (a.bit & b.before or b.bit & a.before) and not _shares(nest, a, b, inputs):
             return No("nothing is read at the same points")
-        again = _work(nest) - self.alone(a).work - self.alone(b).work
-        if again > AGAIN:
-            return No("what one computes would be computed again and again")
-        if a.outer != b.outer and disorder(nest) > self.alone(a).disorder + self.alone(b).disorder:
+        together = _alone(nest)
+        if together.work - self.alone(a).work - self.alone(b).work > AGAIN:
+            return No("what one computes would be computed again and again", True)
+        if a.outer != b.outer and together.disorder > self.alone(a).disorder + self.alone(b).disorder:
             return No("memory would be read or written out of order")
-        return YES
+        return Yes(together)
 
     def alone(self, g: Group) -> _Alone:
         """What `g` costs as a kernel of its own."""
         if g.alone is None:
-            nest = trace_nest(region(self.graph, self.outputs(g.roots) or g.roots[-1:], g.roots)[0])
-            g.alone = _Alone(_work(nest), disorder(nest))
+            g.alone = _alone(trace_nest(region(self.graph, self.outputs(g.roots) or g.roots[-1:], g.roots)[0]))
         return g.alone
 
     def _quick(self, a: Group, b: Group) -> No | None:
         """Refusals that need no look at indices."""
         kinds = {a.kind, b.kind}
         if kinds not in ({"loops"}, {"contract", "loops"}):
-            return No(f"a {a.kind} kernel does not join a {b.kind} kernel")
+            return No(f"a {a.kind} kernel does not join a {b.kind} kernel", True)
         if any(isinstance(n := _numel(g), int) and n == 0 for g in (a, b)):
             return No("there is nothing to compute")
         if a.ops + b.ops > LARGEST:
-            return No("the kernel would be too long")
+            return No("the kernel would be too long", True)
         if "contract" in kinds:
             loops = b if a.kind == "contract" else a
             return No("a reduction is no epilogue") if loops.outer is not None else None
         if a.outer is not None and b.outer is not None and a.outer != b.outer:
-            return No("the outer spaces differ")
+            return No("the outer spaces differ", True)
         outer = a.outer if a.outer is not None else b.outer
         if outer is None:
             return None if _numel(a) == _numel(b) else No("the shapes differ")
@@ -212,10 +211,12 @@ class Groups:
             return None
         answer = self.can_fuse(a, b)
         if isinstance(answer, No):
-            self._refused.add(pair)
+            self._refused[pair] = answer.lasting
             self.refusals.append((a.first, b.first, answer))
             return None
-        return self.merge(a, b)
+        merged = self.merge(a, b)
+        merged.alone = answer.alone
+        return merged
 
     def merge(self, a: Group, b: Group) -> Group:
         """Put the roots of `a` into `b`."""
@@ -229,7 +230,7 @@ class Groups:
         del self.all[a.bit]
         gone = a.bit
         b.before = (b.before | a.before) & ~(gone | b.bit)
-        self._refused = {p for p in self._refused if b.bit not in p and gone not in p}
+        self._forget_refusals(gone, b.bit)
         self.scan(b)
         b.before &= ~(gone | b.bit)
         mask = b.before | b.bit
@@ -237,6 +238,13 @@ class Groups:
             if g is not b and g.before & (gone | b.bit):
                 g.before = (g.before & ~gone) | mask
         return b
+
+    def _forget_refusals(self, gone: int, kept: int) -> None:
+        """After a merger: what was refused to either part for a lasting reason is refused to the whole."""
+        for pair in [p for p in self._refused if gone in p or kept in p]:
+            if self._refused.pop(pair):
+                other = next((bit for bit in pair if bit not in (gone, kept)), kept)
+                self._refused[min(other, kept), max(other, kept)] = True
 
 
 def _kind(graph: Graph, op: Op) -> str:
@@ -264,6 +272,7 @@ def _shares(nest: Nest, a: Group, b: Group, inputs: list[Value]) -> bool:
     return any(count == 1 for count in loads.values())
 
 
-def _work(nest: Nest) -> int:
-    """The cost of all scalars of a nest; one that is wanted at two places counts twice."""
-    return sum(node_cost(n) for n in all_nodes([*nest.reduces, *(s.node for s in nest.stores)]))
+def _alone(nest: Nest) -> _Alone:
+    """A scalar that is wanted at two places counts twice."""
+    scalars = all_nodes([*nest.reduces, *(s.node for s in nest.stores)])
+    return _Alone(sum(map(node_cost, scalars)), disorder(nest))

@@ -9,7 +9,7 @@ from treadle.ir.core import Block, Op, Value
 from treadle.ir.dims import Dim, product
 from treadle.passes.lower.index import Ix, LoopVar, Space, linear, ratio
 from treadle.passes.lower.nodes import Nest, Node, Store
-from treadle.passes.lower.trace import REDUCTIONS, Place, Refused, Tracer, is_short
+from treadle.passes.lower.trace import REDUCTIONS, Misplaced, Place, Refused, Tracer, is_short
 
 __all__ = ["trace_nest"]
 
@@ -84,7 +84,7 @@ class _NestTracer:
                 t.watched[v] = []
         for op in reductions:
             if op.result.tensor.numel != numel:
-                raise Refused("reductions of different outer sizes")
+                raise Misplaced("reductions of different outer sizes")
             t.reduce(op.result, op)
         try:
             placed = {v: self.result(v, numel) for v in results}

@@ -41,7 +41,7 @@ from treadle.passes.lower.nodes import (
     ix_vars,
 )
 
-__all__ = ["Place", "REDUCTIONS", "Refused", "Tracer", "is_short", "out_of_range"]
+__all__ = ["Misplaced", "Place", "REDUCTIONS", "Refused", "Tracer", "is_short", "out_of_range"]
 
 REDUCTIONS = (Reduction, ArgMax, ArgMin, Fold, Contract)
 SHORT = 16  # terms of a reduction of loads that are written out
@@ -50,6 +50,10 @@ sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))  # chains of views c
 
 class Refused(Exception):
     """A region that is not one nest; the message is the reason."""
+
+
+class Misplaced(Refused):
+    """Refused whatever else would be in the region."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +227,7 @@ class Tracer:
             self.probe.append(at.at)
             return Const(v.dtype, NO_VARS, 0, 0)
         if self.outer is None or at.at != self.outer.at:
-            raise Refused(f"{op.operation.name} is read at another point of the outer space than it is computed at")
+            raise Misplaced(f"{op.operation.name} is read at another point of the outer space than it is computed at")
         return self.reduce(v, op)
 
     def reduce(self, v: Value, op: Op) -> Node:
