@@ -11,11 +11,13 @@ Python computed the numbers from. A trace on a general path that meets an unknow
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from treadle.ir.core import Operation, Value
-from treadle.ir.dims import Dim, Expr, evaluate, symbol
+from treadle.ir.dims import Dim, Expr, evaluate, symbol, symbols_of
+from treadle.ir.ops.padding import SliceUpdate
+from treadle.ir.ops.views import Slice
 from treadle.ir.types import TensorType
 from treadle.recorder.build import Index, RuntimeParam
 from treadle.recorder.tree import LEAF, RUNTIME, SCALAR, Node, ScalarEdge, intern_operation, same_scalar
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from treadle.recorder.trace import Trace
 
 __all__ = ["CannotGeneralise", "concretise", "generalise", "leaf_edge", "new_edge", "pattern_edge", "structure"]
+
+
+LEAST = 2  # value of a symbol: the passes count on it
 
 
 class CannotGeneralise(Exception):
@@ -57,11 +62,15 @@ def _match_dims(pattern: Sequence[Dim], dims: Sequence[int], bindings: dict[str,
         if isinstance(p, int):
             if p != d:
                 return None
-        elif str(p).isidentifier() and str(p) not in bindings and str(p) not in new:
-            if d < 2:
+            continue
+        known = {**bindings, **new}
+        unknown = [s for s in symbols_of(p) if s not in known]
+        if unknown:  # its minting event gave it the coefficient 1
+            (name,) = unknown
+            known[name] = new[name] = d - evaluate(p, {**known, name: 0})
+            if new[name] < LEAST:
                 return None
-            new[str(p)] = d
-        elif evaluate(p, {**bindings, **new}) != d:
+        if evaluate(p, known) != d:
             return None
     return new
 
@@ -286,14 +295,11 @@ def _merge(tr: Trace, old: Node, new: Node, before: dict[str, int], old_scalars:
             next(old_scalars)
             tr.scalars.append(next(new_scalars))
         return tr.special_child(new.key, new.operation, new.operands, new.regrow)
-    ints: list[int] = []
-    shape = _op_structure(new.operation, new.no_grad, new.operands, ints)
+    shape = _op_structure(new.operation, new.no_grad, new.operands, [])
     fresh: dict[str, int] = {}
     mint = parent if _is_source(tr, new.operands) else None
-    dims = [
-        _symbolic(a, b, before, tr.bindings, fresh, mint) for a, b in zip(dims_of(old.operation, []), ints, strict=True)
-    ]
-    op = intern_operation(with_dims(new.operation, iter(dims)))
+    op = _merge_attributes(old.operation, new.operation, _Numbers(before, tr.bindings, fresh, parent), mint is not None)
+    op = intern_operation(op)
     old_values, values = _scalars_of(old, old_scalars), _scalars_of(new, new_scalars)
     general = iter([not same_scalar(a, b) for a, b in zip(old_values, values, strict=True)])
     operands = _replace_scalars(
@@ -303,7 +309,7 @@ def _merge(tr: Trace, old: Node, new: Node, before: dict[str, int], old_scalars:
     literals = tuple(RUNTIME if isinstance(o, RuntimeParam) else o for o in operands if not isinstance(o, Index))
     tr.scalars.extend(v for v, p in zip(values, literals, strict=True) if p is RUNTIME)
     tr.bindings.update(fresh)
-    if all(isinstance(d, int) for d in dims):
+    if all(isinstance(d, int) for d in dims_of(op, [])):
         key = (id(op) | new.no_grad, *map(_operand_kind, operands))
         found = _literal_child(parent, key, literals)
         return found or _attach(parent, tr.build_node(parent, op, new.no_grad, operands), key, literals)
@@ -325,18 +331,71 @@ def _is_source(tr: Trace, operands: tuple) -> bool:
     return not any(isinstance(o, Index) and values[o].rank for o in operands)
 
 
-def _symbolic(
-    old: int, new: int, before: dict[str, int], now: dict[str, int], fresh: dict[str, int], mint: Node | None
-) -> Dim:
-    """`_explain`, or a new symbol of node `mint`, noted in `fresh` and `before`."""
-    try:
-        return _explain(old, new, before, {**now, **fresh})
-    except CannotGeneralise:
-        if mint is None or min(old, new) < 2:  # sizes 0 and 1 mean something else (empty, broadcast)
-            raise
-        name = f"s{len(mint.symbols) + len(fresh)}"
-        fresh[name], before[name] = new, old
+@dataclass(frozen=True)
+class _Numbers:
+    """Symbols and their values in the earlier run and in this one; `fresh` are made by the event that is merged."""
+
+    before: dict[str, int]
+    now: dict[str, int]
+    fresh: dict[str, int]
+    node: Node  # the new symbols are its child's
+
+    def explain(self, old: int, new: int) -> Dim:
+        return _explain(old, new, self.before, {**self.now, **self.fresh})
+
+    def mint(self, old: int, new: int) -> Dim:
+        """A new symbol. Raises CannotGeneralise for sizes 0 and 1, which mean something else (empty, broadcast)."""
+        if min(old, new) < LEAST:
+            raise CannotGeneralise(f"{old} in an earlier run, {new} in this one: too small for a symbol")
+        name = f"s{len(self.node.symbols) + len(self.fresh)}"
+        self.fresh[name], self.before[name] = new, old
         return symbol(name)
+
+    def size(self, old: int, new: int, may_mint: bool) -> Dim:
+        """An expression for a number, of a new symbol where that is allowed and needed."""
+        try:
+            return self.explain(old, new)
+        except CannotGeneralise:
+            if not may_mint:
+                raise
+            return self.mint(old, new)
+
+    def ranges(self, old: Any, new: Any) -> dict[str, tuple]:
+        """Starts, limits and steps of a slice: a start may be any number, and so may a length."""
+        starts: list[Dim] = []
+        limits: list[Dim] = []
+        for a0, a1, b0, b1 in zip(old.starts, new.starts, old.limits, new.limits, strict=True):
+            try:
+                start = self.explain(a0, a1)
+            except CannotGeneralise:
+                start = self.mint(a0 + LEAST, a1 + LEAST) - LEAST
+            starts.append(start)
+            if b0 - a0 == b1 - a1:
+                limits.append(start + (b1 - a1))
+                continue
+            try:
+                limits.append(self.explain(b0, b1))
+            except CannotGeneralise:
+                limits.append(start + self.size(b0 - a0, b1 - a1, True))
+        steps = tuple(self.size(c0, c1, False) for c0, c1 in zip(old.steps, new.steps, strict=True))
+        return {"starts": tuple(starts), "limits": tuple(limits), "steps": steps}
+
+
+def _merge_attributes(old: Any, new: Any, numbers: _Numbers, may_mint: bool) -> Any:
+    """An operation (or part of its attributes) whose numbers are expressions that explain both runs."""
+    if type(new) is int:
+        return numbers.size(old, new, may_mint)
+    if isinstance(new, tuple):
+        return tuple(_merge_attributes(a, b, numbers, may_mint) for a, b in zip(old, new, strict=True))
+    if isinstance(new, Slice | SliceUpdate):
+        return replace(new, **numbers.ranges(old, new))
+    if isinstance(new, Operation):
+        merged = {
+            f.name: _merge_attributes(getattr(old, f.name), getattr(new, f.name), numbers, may_mint)
+            for f in fields(new)
+        }
+        return replace(new, **merged)
+    return new
 
 
 def _merge_leaf(tr: Trace, old: TensorType, new: TensorType, grad: bool, before: dict[str, int]) -> Node:
@@ -344,9 +403,8 @@ def _merge_leaf(tr: Trace, old: TensorType, new: TensorType, grad: bool, before:
     fresh: dict[str, int] = {}
     if any(a != b and not (a and b) for a, b in zip(old.shape, new.shape, strict=True)):
         raise CannotGeneralise("a size is 0 in one of the runs")
-    shape = tuple(
-        _symbolic(a, b, before, tr.bindings, fresh, parent) for a, b in zip(old.shape, new.shape, strict=True)
-    )
+    numbers = _Numbers(before, tr.bindings, fresh, parent)
+    shape = tuple(numbers.size(a, b, True) for a, b in zip(old.shape, new.shape, strict=True))
     tr.bindings.update(fresh)
     pattern = new.with_shape(shape)
     if pattern is new:

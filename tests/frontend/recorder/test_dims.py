@@ -235,3 +235,81 @@ def test_backward_of_an_executed_program_whose_sizes_no_residual_shows():
         assert y.item() == pytest.approx(np.exp(a).mean(), rel=1e-5)
         y.backward()
         np.testing.assert_allclose(x.grad.numpy(), np.exp(a) / a.size, rtol=1e-5)
+
+
+def set_at(x, i):
+    y = x.clone()
+    y[i] = 5
+    return y
+
+
+def set_range(x, i):
+    y = x.clone()
+    y[i : 2 * i, 1] += x[0, 0]
+    return y
+
+
+def put_at(a, i, value):
+    b = a.copy()
+    b[i] = value
+    return b
+
+
+def put_range(a, i):
+    b = a.copy()
+    b[i : 2 * i, 1] += a[0, 0]
+    return b
+
+
+POSITIONS = {
+    "row": (lambda x, i: x[i] * 2, lambda a, i: a[i] * 2),
+    "element": (lambda x, i: x[i, 1] * 2, lambda a, i: a[i, 1] * 2),
+    "window": (lambda x, i: x[i : i + 8].sum(0), lambda a, i: a[i : i + 8].sum(0)),
+    "head": (lambda x, i: x[:i].sum(0), lambda a, i: a[:i].sum(0)),
+    "tail": (lambda x, i: x[-i:].sum(0), lambda a, i: a[-i:].sum(0)),
+    "growing window": (lambda x, i: x[i : 2 * i].sum(0), lambda a, i: a[i : 2 * i].sum(0)),
+    "steps": (lambda x, i: x[i : i + 8 : 2] * 2, lambda a, i: a[i : i + 8 : 2] * 2),
+    "roll": (lambda x, i: x.roll(i, 0) * 2, lambda a, i: np.roll(a, i, 0) * 2),
+    "write": (set_at, lambda a, i: put_at(a, i, 5)),
+    "write range": (set_range, put_range),
+    "narrow": (lambda x, i: x.narrow(0, i, 4) + 1, lambda a, i: a[i : i + 4] + 1),
+    "two": (lambda x, i: x[i] + x[i * i % 50], lambda a, i: a[i] + a[i * i % 50]),
+}
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_program_of_symbolic_positions(name):
+    program, reference = POSITIONS[name]
+    a, x = data(60, 3)
+    x = x * 1
+    T.sync()
+    with counting() as count:
+        for i in (3, 5, 4, 8, 11, 6, 16, 7, 20, 21, 22, 23):
+            np.testing.assert_allclose(
+                program(x, i).numpy(), reference(a, i), rtol=2e-5, atol=1e-5, err_msg=f"{name} {i}"
+            )
+    assert count.made <= 5, name
+
+
+def test_gradients_of_batches_of_a_data_set():
+    a, x = data(200, 3)
+    x = x * 1
+    w = T.ones(3).requires_grad_()
+    T.sync()
+    with counting() as count:
+        for i in range(0, 200, 16):
+            w.grad = None
+            (x[i : i + 16] @ w).square().sum().backward()
+            part = a[i : i + 16]
+            np.testing.assert_allclose(w.grad.numpy(), 2 * part.T @ part.sum(1), rtol=1e-4, atol=1e-5)
+    assert count.made <= 3  # literal, general, and the shorter last batch
+
+
+def test_a_growing_sequence():
+    x = T.zeros(1, 4)
+    T.sync()
+    with counting() as count:
+        for n in range(30):
+            x = T.cat([x, x[-1:] + 1])
+            assert x[-1, 0].item() == n + 1
+    assert count.made <= 4
