@@ -14,20 +14,11 @@ from treadle.ir.dims import Dim, product
 from treadle.passes.lower.cost import likely
 from treadle.passes.lower.index import Ix, LoopVar
 from treadle.passes.lower.nodes import Const, Index, Load, Nest, Node, all_nodes
+from treadle.passes.machine import HOST, Machine
 
-__all__ = ["HOST", "Machine", "NestSchedule", "ScheduleError", "check", "choose", "disorder", "fitting"]
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What schedules ask of a target; sizes in bytes."""
-
-    vector_bits: int = 512
-    l1: int = 32768
-    l2: int = 524288
+__all__ = ["NestSchedule", "ScheduleError", "check", "choose", "disorder", "fitting"]
 
 
-HOST = Machine()
 BLOCK = 8192  # elements of a task of a flat map
 TILE = 32  # side of the blocks in which transposes are read
 STRIP = 512  # columns of a task that sums columns

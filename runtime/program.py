@@ -110,6 +110,8 @@ class KernelCode:
     blob: int = -1
     # Messages by check number. A message may begin with "IndexError: ", "ValueError: " or "ZeroDivisionError: ".
     checks: tuple[tuple[int, str], ...] = ()
+    # Of a block, where the blob is PTX; 0 for functions of this machine.
+    threads: int = 0
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,9 @@ class ProgramSpec:
     arena: int = -1
     # Dim id of an estimate of the run's work, in elements touched; -1 for unknown. Small runs skip the worker thread.
     work: int = -1
-    # Object code.
+    # Where it runs: "cpu" or "cuda:0".
+    device: str = "cpu"
+    # Object code, or PTX as text.
     blobs: tuple[bytes, ...] = field(default=(), repr=False)
     # Contents of the constants.
     constants: tuple[bytes, ...] = field(default=(), repr=False)

@@ -1,35 +1,28 @@
 """From a graph Function to a native program: passes, kernels, object code, memory plan, caches.
 
-Kernels are shared by content in this process, and kept on disk with whole programs (`TREADLE_CACHE_DIR`), keyed by
-their IR text, the target and the sources of the compiler.
+Whole programs are kept on disk as kernels are (`TREADLE_CACHE_DIR`, kernels.py).
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import treadle.codegen
-import treadle.ir
-import treadle.passes
-from treadle.codegen.compile import compile_functions
-from treadle.codegen.cpu.target import host_target
 from treadle.compiler import dumps, notes
 from treadle.compiler.counters import COUNTERS
+from treadle.compiler.kernels import compiler_version, kernel_binaries
+from treadle.compiler.platform import Platform, platform_of
 from treadle.compiler.program import build_program
 from treadle.ir.core import Block, Builder, Function, Op, Value
 from treadle.ir.ops.identity import Copy
 from treadle.ir.ops.views import Reshape
 from treadle.ir.printer import print_function
-from treadle.passes.expand_math import expand_math
 from treadle.passes.fuse import fuse_with_report
-from treadle.passes.lower import LoweredKernel, lower_kernel
+from treadle.passes.lower import lower_kernel
 from treadle.passes.pipeline import Context, run_pipeline
 from treadle.passes.plan_memory import plan_memory
 from treadle.runtime import Buffer, ProgramSpec, load, submit
@@ -77,9 +70,12 @@ def _scalar_buffer(value: float | int, dtype: Any) -> Buffer:
     return Buffer.from_bytes(np.asarray(value, dtype=dtype.numpy).tobytes())
 
 
-def compile_native(fn: Function, leaves: int, donated: frozenset[int], reason: str) -> NativeExecutable:
-    """Compile `fn` (first `leaves` parameters are tensors, the rest scalars), or find it in a cache."""
-    program_key = _program_key(fn, leaves, donated)
+def compile_native(
+    fn: Function, leaves: int, donated: frozenset[int], reason: str, device: str = "cpu"
+) -> NativeExecutable:
+    """Compile `fn` (first `leaves` parameters are tensors, the rest scalars) for a device, or find it in a cache."""
+    platform = platform_of(device)
+    program_key = _program_key(fn, leaves, donated, platform)
     cache = None if dumps.active() else default_cache()
     stored = cache.get(program_key) if cache is not None else None
     if stored is not None:
@@ -88,7 +84,7 @@ def compile_native(fn: Function, leaves: int, donated: frozenset[int], reason: s
             return loaded
     graph = run_pipeline(fn, GRAPH_PIPELINE, Context(hooks=dumps.hooks(reason)))
     graph, outputs = _split_aliases(graph, leaves)
-    spec = _compile_graph(graph, leaves, _spare(donated, outputs), reason) if graph.returns else None
+    spec = _compile_graph(graph, leaves, _spare(donated, outputs), reason, platform) if graph.returns else None
     if cache is not None:
         cache.put(program_key, _pack(spec, outputs))
     return _executable(spec, outputs, fn, leaves, donated)
@@ -156,12 +152,12 @@ def _unshaped(v: Value, producers: dict[Value, Op]) -> Value:
     return v
 
 
-# ---- kernels ----------------------------------------------------------------------------------------------------------
-
-_kernels: dict[str, tuple[bytes, str, Any]] = {}  # digest of a loop function -> (object code, symbol, scratch)
+# ---- the program ------------------------------------------------------------------------------------------------------
 
 
-def _compile_graph(graph: Function, leaves: int, donated: frozenset[int], reason: str) -> ProgramSpec:
+def _compile_graph(
+    graph: Function, leaves: int, donated: frozenset[int], reason: str, platform: Platform
+) -> ProgramSpec:
     report = fuse_with_report(graph)
     kernels = report.function
     for hook in dumps.hooks(reason):
@@ -169,10 +165,10 @@ def _compile_graph(graph: Function, leaves: int, donated: frozenset[int], reason
     notes.kernels(kernels)
     notes.refused(f"{no.reason}: {describe_value(a)} with {describe_value(b)}" for a, b, no in report.refusals)
     plan = plan_memory(kernels, donated)
-    lowered = [None if op.operation.name == "kernel.host" else lower_kernel(op) for op in plan.order]
+    lowered = [None if op.operation.name == "kernel.host" else lower_kernel(op, platform.machine) for op in plan.order]
     dumps.functions(reason, [k.function for k in lowered if k is not None], "lower")
-    codes = _object_code([k for k in lowered if k is not None], reason)
-    return build_program(kernels, plan, lowered, codes, leaves)
+    codes = kernel_binaries([k for k in lowered if k is not None], platform, reason)
+    return build_program(kernels, plan, lowered, codes, leaves, platform)
 
 
 def describe_value(v: Value) -> str:
@@ -180,65 +176,12 @@ def describe_value(v: Value) -> str:
     return str(v.type)
 
 
-def _object_code(lowered: list[LoweredKernel], reason: str) -> dict[str, tuple[bytes, str, Any]]:
-    """Object code of each distinct kernel, by digest: from this process, from disk, or compiled as one module."""
-    cache = None if dumps.active() else default_cache()
-    found: dict[str, tuple[bytes, str, Any]] = {}
-    missing: dict[str, LoweredKernel] = {}
-    for k in lowered:
-        if k.digest in found or k.digest in missing:
-            continue
-        known = None if dumps.active() else _kernels.get(k.digest)
-        if known is None and cache is not None:
-            known = _stored_kernel(cache.get(_kernel_key(k.digest)))
-        if known is not None:
-            found[k.digest] = _kernels[k.digest] = known
-            COUNTERS.cache_hits += 1
-        else:
-            missing[k.digest] = k
-    if missing:
-        module = compile_functions(
-            [expand_math(k.function) for k in missing.values()], host_target(), dumps.wanted("asm")
-        )
-        dumps.module(reason, module)
-        for d, symbol, scratch in zip(missing, module.symbols, module.scratch, strict=True):
-            found[d] = _kernels[d] = (module.object_code, symbol, scratch)
-            if cache is not None and isinstance(scratch, int):
-                cache.put(_kernel_key(d), json.dumps([symbol, scratch]).encode() + b"\n" + module.object_code)
-    return found
-
-
-def _stored_kernel(data: bytes | None) -> tuple[bytes, str, Any] | None:
-    if data is None:
-        return None
-    head, _, code = data.partition(b"\n")
-    symbol, scratch = json.loads(head)
-    return code, symbol, scratch
-
-
 # ---- keys and stored programs -----------------------------------------------------------------------------------------
 
 
-@functools.cache
-def compiler_version() -> str:
-    """Digest of the compiler's own sources: a changed compiler finds none of its predecessor's code."""
-    h = hashlib.sha256()
-    for package in (treadle.ir, treadle.passes, treadle.codegen):
-        root = Path(package.__path__[0])
-        for file in sorted(root.rglob("*.py")):
-            h.update(str(file.relative_to(root)).encode())
-            h.update(file.read_bytes())
-    h.update(Path(__file__).read_bytes())
-    return h.hexdigest()
-
-
-def _kernel_key(kernel_digest: str) -> str:
-    return f"kernel {kernel_digest} {host_target().key()} {compiler_version()}"
-
-
-def _program_key(fn: Function, leaves: int, donated: frozenset[int]) -> str:
-    text = print_function(fn)
-    return f"program {hashlib.sha256(text.encode()).hexdigest()} {leaves} {sorted(donated)} {host_target().key()} {compiler_version()}"
+def _program_key(fn: Function, leaves: int, donated: frozenset[int], platform: Platform) -> str:
+    text = hashlib.sha256(print_function(fn).encode()).hexdigest()
+    return f"program {text} {leaves} {sorted(donated)} {platform.key()} {compiler_version()}"
 
 
 def _pack(spec: ProgramSpec | None, outputs: tuple[Output, ...]) -> bytes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.codegen.cpu.contract_schedule import contraction_tasks
-from treadle.codegen.cpu.target import host_target
+from treadle.compiler.kernels import KernelBinary
+from treadle.compiler.platform import Platform
 from treadle.ir import dims
 from treadle.ir.core import Function, Op, Value
 from treadle.ir.dims import Dim, Expr
@@ -86,11 +86,11 @@ class _Assembler:
         o: Any = op.operation
         self.add(op, self.kernel(KernelCode(o.function)), tuple(o.ints), o.tasks, 1, 0)
 
-    def native(self, op: Op, low: LoweredKernel, code: bytes, symbol: str, scratch: Dim, tasks: Dim) -> None:
-        blob = self.blobs.setdefault(code, len(self.blobs))
-        kernel = self.kernel(KernelCode(symbol, blob, low.checks))
+    def native(self, op: Op, low: LoweredKernel, binary: KernelBinary, tasks: Dim) -> None:
+        blob = self.blobs.setdefault(binary.code, len(self.blobs))
+        kernel = self.kernel(KernelCode(binary.symbol, blob, low.checks, binary.threads))
         grain = max(1, round(CHUNK_NS / max(1.0, low.work_per_task)))
-        self.add(op, kernel, tuple(dims_symbol(s) for s in low.symbols), tasks, grain, scratch, low.tail)
+        self.add(op, kernel, tuple(dims_symbol(s) for s in low.symbols), tasks, grain, binary.scratch, low.tail)
 
     def add(
         self, op: Op, kernel: int, ints: tuple[Dim, ...], tasks: Dim, grain: int, scratch: Dim, tail: Dim = 0
@@ -136,8 +136,9 @@ def build_program(
     fn: Function,
     plan: MemoryPlan,
     lowered: list[LoweredKernel | None],
-    codes: dict[str, tuple[bytes, str, Any]],
+    binaries: dict[str, KernelBinary],
     leaves: int,
+    platform: Platform,
 ) -> ProgramSpec:
     """The serialisable program of a kernel-level function."""
     a = _Assembler(fn, plan, leaves)
@@ -147,16 +148,15 @@ def build_program(
         if low is None:
             a.host(op)
             continue
-        code, symbol, scratch = codes[low.digest]
-        tasks = low.tasks if low.tasks is not None else _tiles(low)
-        a.native(op, low, code, symbol, scratch, tasks)
+        tasks = low.tasks if low.tasks is not None else _tiles(low, platform)
+        a.native(op, low, binaries[low.digest], tasks)
     arena = a.dim(plan.arena) if plan.arena != 0 else -1
     work = a.dim(_elements(plan))
     scalars = tuple(p.dtype.short for p in fn.params[leaves:])
     return ProgramSpec(
         name=fn.name, inputs=leaves, outputs=len(fn.returns), dims=a.dims.expressions(), slots=tuple(a.slots),
         launches=tuple(a.launches), kernels=tuple(a.codes), locations=tuple(a.locations), symbols=fn.symbols,
-        scalars=scalars, arena=arena, work=work, blobs=tuple(a.blobs),
+        scalars=scalars, arena=arena, work=work, blobs=tuple(a.blobs), device=platform.device,
     )  # fmt: skip
 
 
@@ -169,6 +169,6 @@ def _elements(plan: MemoryPlan) -> Dim:
     return total
 
 
-def _tiles(low: LoweredKernel) -> Dim:
+def _tiles(low: LoweredKernel, platform: Platform) -> Dim:
     op = next(op for op in low.function.ops if isinstance(op.operation, LoopContract))
-    return contraction_tasks(op.operation, host_target())
+    return platform.backend.contraction_tasks(op.operation, platform.target)  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from treadle.passes.lower.scan import write_scan
 from treadle.passes.lower.scatter import write_scatter
 from treadle.passes.lower.trace import REDUCTIONS, Refused
 from treadle.passes.lower.write import Scope, Writer
-from treadle.passes.schedule import HOST, Machine
+from treadle.passes.machine import HOST, Machine
 
 __all__ = ["LoweredKernel", "Refused", "lower_kernel", "structure"]
 

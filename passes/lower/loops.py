@@ -14,7 +14,8 @@ from treadle.passes.lower.cost import likely, node_cost, subtree_cost
 from treadle.passes.lower.index import Ix, LoopVar, is_one
 from treadle.passes.lower.nodes import Load, Nest, Node, Reduce, Store, all_nodes
 from treadle.passes.lower.write import Axis, Writer, merge_axes
-from treadle.passes.schedule import TILE, Machine, NestSchedule, check, choose, fitting
+from treadle.passes.machine import Machine
+from treadle.passes.schedule import TILE, NestSchedule, check, choose, fitting
 
 __all__ = ["write_nest"]
 

@@ -13,7 +13,7 @@ from treadle.passes.lower.cost import likely
 from treadle.passes.lower.index import Ix, LoopVar, Space, linear
 from treadle.passes.lower.trace import Tracer
 from treadle.passes.lower.write import Writer
-from treadle.passes.schedule import Machine
+from treadle.passes.machine import Machine
 
 __all__ = ["write_scan"]
 

@@ -21,7 +21,7 @@ from treadle.passes.lower.index import Ix, LoopVar, Picked, Space, linear
 from treadle.passes.lower.nodes import Node
 from treadle.passes.lower.trace import Tracer, out_of_range
 from treadle.passes.lower.write import Writer
-from treadle.passes.schedule import Machine
+from treadle.passes.machine import Machine
 
 __all__ = ["write_scatter"]
 

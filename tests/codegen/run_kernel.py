@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from treadle.codegen.compile import compile_functions
+from treadle.codegen.cpu.backend import compile_functions
 from treadle.codegen.cpu.target import host_target
 from treadle.codegen.target import Target
 from treadle.ir import dims

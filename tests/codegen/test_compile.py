@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.codegen.run_kernel import Compiled, index, kernel, loop, map_kernel
-from treadle.codegen.compile import compile_functions
+from treadle.codegen.cpu.backend import compile_functions
 from treadle.codegen.cpu.target import cpu_target, host_target
 from treadle.codegen.target import Target
 from treadle.ir.core import Function, Value

@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from treadle.codegen.compile import compile_functions
+from treadle.codegen.cpu.backend import compile_functions
 from treadle.codegen.cpu.contract_schedule import choose_tile, contraction_tasks
 from treadle.codegen.target import Target
 from treadle.ir import dims, dtypes

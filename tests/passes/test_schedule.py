@@ -22,7 +22,8 @@ from treadle.passes.lower.loops import write_nest
 from treadle.passes.lower.nest import trace_nest
 from treadle.passes.lower.nodes import all_nodes
 from treadle.passes.lower.write import Scope, Writer
-from treadle.passes.schedule import HOST, NestSchedule, ScheduleError, check, choose
+from treadle.passes.machine import HOST
+from treadle.passes.schedule import NestSchedule, ScheduleError, check, choose
 
 
 def region_of(fn: Function):  # type: ignore[no-untyped-def]

@@ -1,4 +1,4 @@
-"""Loop-level functions to object code: one LLVM module for several kernels.
+"""Loop-level functions to object code for a CPU: one LLVM module for several kernels.
 
 The functions have been through `expand-math` and `legalize`. The text is explicit about vectors, so LLVM runs no pass
 pipeline, only code generation (level 1, which measures within a percent of 2).
@@ -7,34 +7,23 @@ pipeline, only code generation (level 1, which measures within a percent of 2).
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
 import treadle.codegen.emit_loops
 import treadle.codegen.emit_memory  # noqa: F401  (both register what they lower)
+from treadle.codegen.backend import Backend, CompiledModule
 from treadle.codegen.cpu.contract import emit_contract
+from treadle.codegen.cpu.contract_schedule import contraction_tasks
 from treadle.codegen.emit import Emitter, lowers
 from treadle.codegen.target import Target
 from treadle.ir.core import Function
-from treadle.ir.dims import Dim
 from treadle.ir.loops import LoopContract
 from treadle.ir.printer import digest
 
-__all__ = ["CompiledModule", "compile_functions"]
+__all__ = ["backend", "compile_functions"]
 
 lowers(LoopContract)(emit_contract)
-
-
-@dataclass(frozen=True)
-class CompiledModule:
-    """Object code of several kernels, in the order they were given; the scratch bytes that each needs."""
-
-    object_code: bytes
-    symbols: tuple[str, ...]
-    llvm: str
-    scratch: tuple[Dim, ...]
-    assembly: str = ""
 
 
 def compile_functions(functions: list[Function], target: Target, assembly: bool = False) -> CompiledModule:
@@ -46,7 +35,13 @@ def compile_functions(functions: list[Function], target: Target, assembly: bool 
     # Emission changes the module: each has one of its own.
     shown = machine.emit_assembly(_parsed(text)) if assembly else ""
     code = machine.emit_object(_parsed(text))
-    return CompiledModule(code, tuple(e.name for e in emitters), text, tuple(e.scratch for e in emitters), shown)
+    names, scratch = tuple(e.name for e in emitters), tuple(e.scratch for e in emitters)
+    return CompiledModule(code, names, text, scratch, (0,) * len(names), shown)
+
+
+def backend() -> Backend:
+    """CPUs of any architecture that LLVM knows."""
+    return Backend("cpu", compile_functions, contraction_tasks)
 
 
 _METADATA = ("!0 = !{}", '!1 = !{!"branch_weights", i32 1000000, i32 1}')
