@@ -107,6 +107,62 @@ def weight_cotangent(b: Builder, windows: Value, ct: Value, n: int, groups: int)
     return join_groups(b, dw, 0)
 
 
+def transposed(
+    b: Builder,
+    ct: Value,
+    w: Value,
+    sizes: tuple[Dim, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int,
+) -> Value:
+    """The transpose of Conv in its input: ct [N, O, *S'] with w [O, C / g, *K] -> [N, C, *sizes].
+
+    A convolution of `ct`, spread by the stride, with the mirrored weight. Most of what is spread is zero, so a kernel of
+    one element is applied before spreading, and a strided kernel is divided by the phases of the stride (sub-pixel
+    convolution: Shi et al. 2016).
+    """
+    n = len(stride)
+    kernel = w.shape[2:]
+    reach = tuple(d * (k - 1) for d, k in zip(dilation, kernel, strict=True))
+    spread = tuple(s - 1 for s in stride)
+    low = tuple(r - p for r, p in zip(reach, padding, strict=True))
+    high = tuple(d + p - ((o - 1) * s + 1) for d, o, s, p in zip(sizes, ct.shape[2:], stride, padding, strict=True))
+    plain = Conv((1,) * n, (0,) * n, dilation, groups)
+    if any(s > 1 for s in stride):
+        if all(isinstance(k, int) and k == 1 for k in kernel):
+            return pad_spatial(b, b.emit(plain, ct, mirrored(b, w, groups)), low, high, spread)
+        if groups == 1 and all(d == 1 for d in dilation) and all(isinstance(k, int) for k in (*kernel, *sizes)):
+            return _by_phases(b, ct, w, sizes, stride, padding)
+    return b.emit(plain, pad_spatial(b, ct, low, high, spread), mirrored(b, w, groups))
+
+
+def _by_phases(
+    b: Builder, ct: Value, w: Value, sizes: tuple[Any, ...], stride: tuple[int, ...], padding: tuple[int, ...]
+) -> Value:
+    """Result element q * s + r - p is a sum over taps m of ct[q - m] w[m * s + r]: one contraction for all phases r."""
+    n = len(stride)
+    taps = tuple(-(-k // s) for k, s in zip(w.shape[2:], stride, strict=True))  # type: ignore[operator]
+    blocks = tuple(-(-(d + p) // s) for d, p, s in zip(sizes, padding, stride, strict=True))
+    missing = tuple(m * s - k for m, s, k in zip(taps, stride, w.shape[2:], strict=True))
+    parts = pad_spatial(b, w, (0,) * n, missing)
+    parts = reshape(b, parts, (*w.shape[:2], *(v for pair in zip(taps, stride, strict=True) for v in pair)))
+    parts = emit(b, "flip", parts, dims=tuple(range(2, 2 + 2 * n, 2)))
+    low = tuple(m - 1 for m in taps)
+    high = tuple(q - o for q, o in zip(blocks, ct.shape[2:], strict=True))
+    windows = emit(b, "window", pad_spatial(b, ct, low, high), kernel=taps, stride=(1,) * n, dilation=(1,) * n)
+    space, tap, phase = (string.ascii_lowercase[k * n : (k + 1) * n] for k in range(3))
+    y = emit(
+        b, "contract", windows, parts, lhs=f"NO{space}{tap}", rhs="OC" + "".join(map("".join, zip(tap, phase))),
+        out="NC" + "".join(map("".join, zip(space, phase))),
+    )  # fmt: skip
+    y = reshape(b, y, (*y.shape[:2], *(q * s for q, s in zip(blocks, stride, strict=True))))
+    lead = y.shape[:2]
+    starts, limits = (0, 0, *padding), (*lead, *(p + d for p, d in zip(padding, sizes, strict=True)))
+    return emit(b, "slice", y, starts=starts, limits=limits, steps=(1,) * (2 + n))
+
+
 def add_bias(b: Builder, y: Value, bias: Value, n: int) -> Value:
     """Channel biases [O] added to [N, O, *S]."""
     return emit(b, "add", y, expand(b, reshape(b, bias, (bias.shape[0], *[1] * n)), y.shape))
@@ -189,18 +245,7 @@ class Conv(Composite):
         return (add_bias(b, y, operands[2], n) if len(operands) > 2 else y,)
 
     def _input_cotangent(self, b: Builder, x: Value, w: Value, ct: Value) -> Value:
-        """A convolution of the cotangent, spread by the stride, with the mirrored weight."""
-        low: list[Dim] = []
-        high: list[Dim] = []
-        for d, k, out, s, p, dilation in zip(
-            x.shape[2:], w.shape[2:], ct.shape[2:], self.stride, self.padding, self.dilation, strict=True
-        ):
-            reach = dilation * (k - 1)
-            low.append(reach - p)
-            high.append(d + p - ((out - 1) * s + 1))
-        spread = pad_spatial(b, ct, tuple(low), tuple(high), tuple(s - 1 for s in self.stride))
-        n = len(self.stride)
-        return b.emit(Conv((1,) * n, (0,) * n, self.dilation, self.groups), spread, mirrored(b, w, self.groups))
+        return transposed(b, ct, w, x.shape[2:], self.stride, self.padding, self.dilation, self.groups)
 
     def vjp(self, b: Builder, op: Op, cotangents: Cotangents, needs: tuple[bool, ...]) -> Cotangents:
         (ct,) = cotangents
@@ -286,10 +331,8 @@ class ConvTranspose(Composite):
     def decompose(self, b: Builder, *operands: Value) -> tuple[Value, ...]:
         x, w = operands[:2]
         n = len(self.stride)
-        low = tuple(d * (k - 1) - p for d, k, p in zip(self.dilation, w.shape[2:], self.padding, strict=True))
-        high = tuple(v + extra for v, extra in zip(low, self.output_padding, strict=True))
-        spread = pad_spatial(b, x, low, high, tuple(s - 1 for s in self.stride))
-        y = b.emit(Conv((1,) * n, (0,) * n, self.dilation, self.groups), spread, mirrored(b, w, self.groups))
+        (t,) = self.infer(x.tensor, w.tensor)
+        y = transposed(b, x, w, t.shape[2:], self.stride, self.padding, self.dilation, self.groups)
         return (add_bias(b, y, operands[2], n) if len(operands) > 2 else y,)
 
     def vjp(self, b: Builder, op: Op, cotangents: Cotangents, needs: tuple[bool, ...]) -> Cotangents:
