@@ -168,5 +168,17 @@ def _store_row(e: Emitter, buffer: str, dtype: DType, raw: str, index: str, aliv
     if alive is None:
         e.line(f"store {v} {raw}, ptr {p}, align {dtype.itemsize}")
     else:
+        if dtype.itemsize < 4:
+            alive = _opaque(e, alive)
         call = f"call void @llvm.masked.store.{mangled(v)}.p0({v} {raw}, ptr align {dtype.itemsize} {p}, "
         e.line(f"{call}<{w} x i1> {alive})")
+
+
+def _opaque(e: Emitter, mask: str) -> str:
+    """A mask that LLVM cannot see to be constant: of a truncated vector with one live lane it stores 32 bits (22.1)."""
+    w = e.width
+    bits = e.code.let(f"bitcast <{w} x i1> {mask} to i{w}")
+    number = e.code.let(f"zext i{w} {bits} to i64")
+    hidden = e.code.let(f'call i64 asm "", "=r,0"(i64 {number})')
+    narrow = e.code.let(f"trunc i64 {hidden} to i{w}")
+    return e.code.let(f"bitcast i{w} {narrow} to <{w} x i1>")

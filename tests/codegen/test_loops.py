@@ -9,7 +9,7 @@ from tests.codegen.run_kernel import Compiled, buffers, index, kernel, loop
 from tests.ir.loop_texts import GATHER, PREFIX, ROW_MAX, SUM_OF_EXP
 from treadle.ir import dims
 from treadle.ir.core import Function, Value
-from treadle.ir.dtypes import DType, bfloat16, bool_, float32, float64, int8, int32, int64, uint8
+from treadle.ir.dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8
 from treadle.ir.evaluate import evaluate
 from treadle.ir.loops import Affine, Alloc, Check, If, IndexCast, IndexDiv, IndexMin, IndexMod, Load, Store
 from treadle.ir.parser import parse_function
@@ -431,3 +431,29 @@ def test_chunks_of_the_parallel_domain() -> None:
         assert run([a, b], tasks=cut) == 0
         assert run([a, b], begin=cut, tasks=first + second) == 0
         assert (a == 1).all() and (b[3::2] == 10).all() and not b[:3].any() and not b[4::2].any()
+
+
+# ---- the end of a row -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [8, 16])
+@pytest.mark.parametrize("dtype", [float32, float64, float16, bfloat16, int8, int16, uint8, bool_, int64])
+def test_nothing_is_written_behind_a_row(dtype: DType, width: int) -> None:
+    """Known and unknown lengths; a wide value that is narrowed as it is stored."""
+    for n in (*range(1, 2 * width + 2), "s0"):
+        size = N if n == "s0" else n
+        x, y = buffers((float32, size), (dtype, size))
+
+        def write(s: ScalarBuilder, x: Value = x, y: Value = y, size: Any = size) -> None:
+            def body(b: ScalarBuilder, i: Value) -> None:
+                b.emit(Store((1,)), y, b.cast(b.call("abs", b.emit(Load((1,)), x, i)), dtype), i)
+
+            loop(s, index(s, 0), index(s, size), body, kind="vector", width=width)
+
+        compiled = Compiled(expand_math(kernel([x, y], write, () if n != "s0" else ("s0",))))
+        for length in (1, width + 1, 3) if n == "s0" else (n,):
+            given = np.arange(1, length + 1, dtype=np.float32) % 2 + 1
+            out = np.full((length + 16) * dtype.itemsize, 0xAB, np.uint8)
+            assert compiled([given, out], {"s0": length}) == 0
+            assert (out[length * dtype.itemsize :] == 0xAB).all(), (n, length)
+            assert (out[: length * dtype.itemsize] != 0xAB).all()
