@@ -12,6 +12,7 @@ from treadle.ops.elementwise import cast, to_floating
 from treadle.ops.random import next_draw
 from treadle.ops.registration import PUBLIC
 from treadle.recorder.trace import record
+from treadle.recorder.tree import intern_operation, interned
 from treadle.storage import check_writable, write
 from treadle.tensor import Tensor
 
@@ -81,23 +82,27 @@ def rms_norm(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, 
     return record(co.RmsNorm(n, machine if eps is None else float(eps), weight is not None), x, *operands)
 
 
+_LINEAR, _LINEAR_BIAS = intern_operation(co.Linear(False)), intern_operation(co.Linear(True))
+
+
 def linear(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
     """x @ w.T + b."""
-    if w.ndim == 1:
+    shape, weight = x.shape, w.shape
+    if len(weight) == 1:
         out = PUBLIC["matmul"](x, w)
         return out if b is None else out + b
-    if not x.ndim or x.shape[-1] != w.shape[-1]:
+    if not shape or shape[-1] != weight[-1]:
         rows = math.prod(x.shape[:-1])
         inner = x.shape[-1] if x.ndim else 1
         raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{inner} and {w.shape[1]}x{w.shape[0]})")
     if x.dtype is not w.dtype:
         raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {x.dtype!r} and {w.dtype!r}")
-    return record(co.Linear(b is not None), x, w) if b is None else record(co.Linear(True), x, w, b)
+    return record(_LINEAR, x, w) if b is None else record(_LINEAR_BIAS, x, w, b)
 
 
 def cross_entropy_rows(logits: Tensor, target: Tensor, ignore_index: int, label_smoothing: float) -> Tensor:
     """-log softmax(logits)[target] of each row of [N, C]; 0 where target is `ignore_index`."""
-    return record(co.CrossEntropy(int(ignore_index), float(label_smoothing)), logits, target)
+    return record(interned(co.CrossEntropy, int(ignore_index), float(label_smoothing)), logits, target)
 
 
 def conv(

@@ -39,6 +39,8 @@ def sizes(args: tuple, name: str = "size") -> tuple[int, ...]:
     """A shape given as ints or as one sequence."""
     if len(args) == 1 and isinstance(args[0], Sequence | Size):
         args = tuple(args[0])
+    if all(type(d) is int for d in args):
+        return args
     out = []
     for d in args:
         if isinstance(d, bool) or not (isinstance(d, int) or hasattr(d, "__index__")):

@@ -14,6 +14,7 @@ from treadle.ops.arguments import axes, axis
 from treadle.ops.elementwise import cast, need_tensor, where
 from treadle.ops.registration import PUBLIC, public
 from treadle.recorder.trace import record
+from treadle.recorder.tree import interned
 from treadle.results import named_result
 from treadle.tensor import Tensor
 
@@ -26,7 +27,7 @@ _MinMax = named_result("aminmax", "min", "max")
 def reduce(cls: type[Rule], t: Tensor, dim: Any, keepdim: bool, *args: Any) -> Tensor:
     """Record reduction `cls` over `dim` (int, sequence, None for all)."""
     dims = axes(dim, t.ndim)
-    out = record(cls(dims, *args), t)  # type: ignore[call-arg]
+    out = record(interned(cls, dims, *args), t)
     return _keep(out, t, dims) if keepdim else out
 
 

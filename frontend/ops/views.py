@@ -14,7 +14,7 @@ from treadle.ops.elementwise import cast, need_tensor
 from treadle.ops.registration import PUBLIC, public
 from treadle.ops.strides import contiguous_strides, layout, view_strides
 from treadle.recorder.trace import record, record1
-from treadle.recorder.tree import intern_operation
+from treadle.recorder.tree import intern_operation, interned
 from treadle.storage import base_of
 from treadle.storage import view as view_of
 from treadle.tensor import Size, Tensor, as_device, device
@@ -24,6 +24,8 @@ __all__ = ["clone", "slice_view"]
 
 def _infer_size(shape: tuple[int, ...], numel: int) -> tuple[int, ...]:
     """`shape` with its -1 replaced. Raises RuntimeError where it does not fit."""
+    if math.prod(shape) == numel and (not shape or min(shape) >= 0):
+        return shape
     unknown = [k for k, d in enumerate(shape) if d == -1]
     if len(unknown) > 1:
         raise RuntimeError("only one dimension can be inferred")
@@ -51,9 +53,8 @@ def reshape(input: Tensor, *shape: Any) -> Tensor:
     need_tensor("reshape", input)
     old = input.shape
     new = _infer_size(sizes(shape, "reshape"), math.prod(old))
-    if not is_viewable(input, new):
-        return record(vw.Reshape(new), input)
-    return view_of(vw.Reshape(new), input)
+    op = interned(vw.Reshape, new)
+    return view_of(op, input) if is_viewable(input, new) else record1(op, id(op), input)
 
 
 def _reshape_method(self: Tensor, *shape: Any, **kw: Any) -> Tensor:

@@ -375,7 +375,6 @@ def record(op: Operation, *args: Any) -> Any:
     tr = state.trace
     if tr.limit == 0:
         tr = current_trace()
-    operands: list = []
     kinds: list = []
     scalars: list = []
     for a in args:
@@ -383,17 +382,12 @@ def record(op: Operation, *args: Any) -> Any:
             h = a._h
         except AttributeError:
             if type(a) is RuntimeScalar:
-                index = a.index if a.trace is tr else tr.enter_scalar(a)
-                operands.append(Index(index))
-                kinds.append(index)
+                kinds.append(a.index if a.trace is tr else tr.enter_scalar(a))
             else:
-                operands.append(a)
                 kinds.append(type(a))
                 scalars.append(a)
             continue
-        index = h.index if h.trace is tr else tr.enter(a)
-        operands.append(Index(index))
-        kinds.append(index)
+        kinds.append(h.index if h.trace is tr else tr.enter(a))
     key = (id(op) | tr.no_grad, *kinds)
     node = tr.node.edges.get(key)
     if type(node) is ScalarEdge:
@@ -405,7 +399,8 @@ def record(op: Operation, *args: Any) -> Any:
             if RUNTIME in found[0]:
                 tr.add_scalars(node, tuple(scalars))
     if node is None:
-        node = tr.extend(op, tr.no_grad, tuple(operands), key, tuple(scalars))
+        operands = tuple(Index(k) if type(k) is int else a for k, a in zip(kinds, args, strict=True))
+        node = tr.extend(op, tr.no_grad, operands, key, tuple(scalars))
     if len(node.values) == 1:
         t = make_tensor(tr.push(node))
     else:

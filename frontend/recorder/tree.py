@@ -13,6 +13,7 @@ Sealing walks to the root and concatenates the ops.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from typing import Any
@@ -149,6 +150,12 @@ def intern_operation(op: Operation) -> Operation:
             _interned[key] = found
     _interned_ids.add(id(found))
     return found
+
+
+@functools.lru_cache(maxsize=8192, typed=True)
+def interned(cls: type[Operation], *attributes: Any) -> Any:
+    """`intern_operation(cls(*attributes))`, faster; of attributes that are ints, strings, dtypes or tuples of ints."""
+    return intern_operation(cls(*attributes))
 
 
 def _plain_ints(v: Any) -> bool:

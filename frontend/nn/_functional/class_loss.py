@@ -85,7 +85,8 @@ def _reduced_rows(losses: Tensor, target: Tensor, ignore_index: int, reduction: 
     wide = losses.float() if is_half(losses) else losses
     if reduction == "sum":
         return wide.sum().to(dtype)
-    return _mean_over(wide, (target != ignore_index).sum()).to(dtype)
+    mean = _mean_over(wide, (target != ignore_index).sum())
+    return mean if wide is losses else mean.to(dtype)
 
 
 def _class_shape(weight: Tensor, x: Tensor, dim: int) -> Tensor:
