@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["CannotGeneralise", "concretise", "generalise", "leaf_edge", "new_edge", "pattern_edge", "structure"]
 
 
+NEAR = 8  # offset of sizes that are probably related
 LEAST = 2  # value of a symbol: the passes count on it
 
 
@@ -360,6 +361,29 @@ class _Numbers:
                 raise
             return self.mint(old, new)
 
+    def leaf_size(self, old: int, new: int) -> Dim:
+        """`size` of a tensor that enters: rather a new symbol than an expression that fits any two runs."""
+        found = self.plain(old, new)
+        if found is not None:
+            return found
+        return self.mint(old, new) if min(old, new) >= LEAST else self.explain(old, new)
+
+    def plain(self, old: int, new: int) -> Dim | None:
+        """The number itself, or a symbol with a small offset, or times or over a number."""
+        if old == new:
+            return new
+        for name, s1 in {**self.now, **self.fresh}.items():
+            s0 = self.before[name]
+            if s0 == s1:
+                continue
+            if new - old == s1 - s0 and abs(old - s0) <= NEAR:
+                return symbol(name) + (old - s0)
+            if old % s0 == 0 and new % s1 == 0 and old // s0 == new // s1:
+                return symbol(name) * (old // s0)
+            if old > 0 and new > 0 and s0 % old == 0 and s1 % new == 0 and s0 // old == s1 // new:
+                return symbol(name) // (s0 // old)
+        return None
+
     def ranges(self, old: Any, new: Any) -> dict[str, tuple]:
         """Starts, limits and steps of a slice: a start may be any number, and so may a length."""
         starts: list[Dim] = []
@@ -404,7 +428,7 @@ def _merge_leaf(tr: Trace, old: TensorType, new: TensorType, grad: bool, before:
     if any(a != b and not (a and b) for a, b in zip(old.shape, new.shape, strict=True)):
         raise CannotGeneralise("a size is 0 in one of the runs")
     numbers = _Numbers(before, tr.bindings, fresh, parent)
-    shape = tuple(numbers.size(a, b, True) for a, b in zip(old.shape, new.shape, strict=True))
+    shape = tuple(numbers.leaf_size(a, b) for a, b in zip(old.shape, new.shape, strict=True))
     tr.bindings.update(fresh)
     pattern = new.with_shape(shape)
     if pattern is new:

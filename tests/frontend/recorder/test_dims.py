@@ -313,3 +313,13 @@ def test_a_growing_sequence():
             x = T.cat([x, x[-1:] + 1])
             assert x[-1, 0].item() == n + 1
     assert count.made <= 4
+
+
+def test_unrelated_sizes_are_symbols_of_their_own():
+    """Two runs lie on a line, whatever their sizes; the third need not."""
+    with counting() as count:
+        for n, k, m in ((4, 6, 9), (5, 8, 13), (6, 3, 7), (11, 5, 2), (3, 13, 8)):
+            a, x = data(n, k)
+            b, y = data(k, m, seed=1)
+            np.testing.assert_allclose((x @ y).numpy(), a @ b, rtol=1e-4, atol=1e-5)
+    assert count.made <= 2
