@@ -6,14 +6,16 @@ are turned so that rows lie in order, which is what the runtime sorts, and bools
 
 from __future__ import annotations
 
+import string
 from typing import Any
 
 from treadle.ir import dtypes
 from treadle.ir.core import Block, Builder, Function, Op, Rewriter, Value, users
 from treadle.ir.dims import Dim, ceildiv, product
+from treadle.ir.ops.contraction import Contract
 from treadle.ir.ops.logic import Cast
 from treadle.ir.ops.padding import Pad
-from treadle.ir.ops.reductions import Reduction
+from treadle.ir.ops.reductions import Reduction, Sum
 from treadle.ir.ops.sorting import Sort
 from treadle.ir.ops.views import Permute, Reshape
 from treadle.passes.lower.cost import likely
@@ -25,6 +27,7 @@ LONG = 1 << 17  # elements of one reduction that are worth cutting
 CHUNK = 1 << 13  # elements of a part of a sum to one element
 TASKS = 16  # parts of a reduction to a row: independent of the number of threads
 LEAST = 64  # rows of a part
+FEW, PART = 1 << 13, 1 << 11  # elements of a contraction's result, and the length of its parts
 LOOK = 20  # values behind a reduction that are looked at
 
 
@@ -50,6 +53,8 @@ def _split(b: Builder, op: Op, operands: tuple[Value, ...], readers: dict[Value,
     o = op.operation
     if isinstance(o, Sort):
         return _sort(b, o, operands[0])
+    if isinstance(o, Contract):
+        return _contract(b, o, operands)
     if isinstance(o, Reduction) and o.dims:
         chunk = _chunk(o, operands[0])
         if chunk and (len(o.dims) == operands[0].rank or not _comes_back(op, readers)):
@@ -107,6 +112,31 @@ def _two_steps(b: Builder, o: Any, x: Value, chunk: int) -> Value:
     parts = b.emit(type(o)((1,)), b.emit(Reshape((chunks, chunk, *kept)), flat))
     out = b.emit(type(o)((0,)), parts)
     return out if acc is x.dtype else b.emit(Cast(x.dtype), out)
+
+
+def _contract(b: Builder, o: Contract, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
+    """A long contraction to few elements as a batch of parts, cut along one of the summed dims, and their sum."""
+    x, y = operands
+    extents: dict[str, Dim] = {**dict(zip(o.lhs, x.shape, strict=True)), **dict(zip(o.rhs, y.shape, strict=True))}
+    few = product(extents[c] for c in o.out)
+    long = product(extents[c] for c in o.summed)
+    if x.dtype not in (dtypes.float32, dtypes.float64) or not isinstance(few, int) or not isinstance(long, int):
+        return None
+    if not 0 < few <= FEW or long < 2 * PART:
+        return None
+    parts = min(TASKS, 1 << (long // PART).bit_length() - 1)
+    cut = next((c for c in o.summed if extents[c] % parts == 0), None)  # type: ignore[operator]
+    if cut is None:
+        return None
+    part = next(c for c in string.ascii_letters if c not in extents)
+
+    def divided(v: Value, letters: str) -> tuple[Value, str]:
+        at = letters.index(cut)
+        shape = (*v.shape[:at], parts, v.shape[at] // parts, *v.shape[at + 1 :])
+        return b.emit(Reshape(shape), v), letters[:at] + part + letters[at:]
+
+    (x, lhs), (y, rhs) = divided(x, o.lhs), divided(y, o.rhs)
+    return (b.emit(Sum((0,)), b.emit(Contract(lhs, rhs, part + o.out), x, y)),)
 
 
 def _sort(b: Builder, o: Sort, x: Value) -> tuple[Value, ...] | None:
