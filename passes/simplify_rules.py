@@ -188,8 +188,10 @@ def negated_equality(s: Simplifier, op: Op) -> Result:
 
 @rule(Abs, Square)
 def even_function(s: Simplifier, op: Op) -> Result:
-    """|−x| and (−x)² do not need the sign, nor | |x| | the second abs."""
+    """|−x| and (−x)² do not need the sign, nor | |x| | the second abs. An unsigned −x has no sign to lose."""
     inner = s.producer(op.operands[0], Neg, Abs)
+    if inner is not None and op.result.dtype.kind == "u" and isinstance(op.operation, Abs):
+        return inner.result
     return s.emit(op.operation, inner.operands[0]) if inner is not None else None
 
 

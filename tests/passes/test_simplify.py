@@ -81,6 +81,19 @@ def test_integer_times_zero() -> None:
     assert body(assert_same_values(fn, simplify)) == ["constant", "expand"]
 
 
+@pytest.mark.parametrize("dtype", ["u8", "i8", "i32", "f32"])
+@pytest.mark.parametrize("second", ["abs", "square"])
+@pytest.mark.parametrize("first", ["abs", "neg"])
+def test_even_functions_of_signs(first: str, second: str, dtype: str) -> None:
+    t = f"tensor<12x{dtype}>"
+    fn = graph(f"""
+    %x: {t}
+      %0 = "graph.{first}"(%x) : ({t}) -> {t}
+      %1 = "graph.{second}"(%0) : ({t}) -> {t}
+      return %1 : {t}""")
+    assert_same_values(fn, simplify)
+
+
 REWRITES = [
     ("div", "4.0", "mul"),
     ("div", "-0.5", "mul"),
