@@ -122,6 +122,7 @@ void Executor::replace_after_fork() {
   fresh->lost_until_ = old.submitted();
   fresh->completed_.store(old.submitted());
   fresh->submitted_.store(old.submitted());
+  fresh->claimed_.store(old.submitted());
   current.store(fresh);
 }
 
@@ -132,7 +133,7 @@ std::vector<BufferPtr> Executor::submit(Run&& run, const std::vector<Donation>& 
   for (const auto& output : run.outputs) output->set_sequence(sequence);
   auto outputs = run.outputs;
   const bool small = run.binding->work >= 0 && run.binding->work <= kInlineWork;
-  if ((small || stopping_.load(std::memory_order_relaxed)) && completed() == submitted()) {
+  if ((small || stopping_.load(std::memory_order_relaxed)) && completed() == submitted() && claim(sequence)) {
     execute(run);
     inline_programs_.fetch_add(1, std::memory_order_relaxed);
     completed_.store(sequence, std::memory_order_seq_cst);  // first: the worker must never see this run as waiting
@@ -301,9 +302,31 @@ void Executor::launch_kernel(const Run& run, std::size_t launch, const std::int6
 }
 
 bool Executor::has_work() const {
-  // In this order: a run that executes in its submitter's thread raises `completed_` before `submitted_`.
+  // Nobody is at work, and there is a run. In this order: a run that executes in its submitter's thread raises
+  // `completed_` before `submitted_`.
   const auto submitted = submitted_.load(std::memory_order_seq_cst);
-  return submitted > completed_.load(std::memory_order_seq_cst);
+  const auto claimed = claimed_.load(std::memory_order_seq_cst);
+  return submitted > claimed && completed_.load(std::memory_order_seq_cst) == claimed;
+}
+
+// Takes over the execution of a run, which is the next.
+bool Executor::claim(std::uint64_t sequence) {
+  std::uint64_t before = sequence - 1;
+  return completed_.load(std::memory_order_seq_cst) == before &&
+         claimed_.compare_exchange_strong(before, sequence, std::memory_order_seq_cst);
+}
+
+void Executor::execute_queued(std::uint64_t sequence) {
+  Run& run = ring_[sequence % kDepth];
+  execute(run);
+  run.clear();  // before the run counts as completed, so that its reader finds the inputs' memory free
+  completed_.store(sequence, std::memory_order_seq_cst);
+  const bool wake = worker_sleeps_.load(std::memory_order_seq_cst) && has_work();
+  if (wake || waiters_.load(std::memory_order_seq_cst) > 0) {
+    { const std::lock_guard<std::mutex> lock(mutex_); }
+    run_completed_.notify_all();
+    if (wake) worker_wakes_.notify_one();
+  }
 }
 
 void Executor::work() {
@@ -318,23 +341,23 @@ void Executor::work() {
       worker_wakes_.wait(lock, ready);
       worker_sleeps_.store(false, std::memory_order_relaxed);
     }
-    if (!has_work()) return;
+    if (!has_work()) {
+      if (stopping_.load(std::memory_order_relaxed)) return;
+      continue;
+    }
     const auto pause = std::chrono::steady_clock::now() - idle_since;
     expect_short_pause = pause < std::chrono::microseconds(kShortPauseMicroseconds);
     const std::uint64_t sequence = completed() + 1;
-    Run& run = ring_[sequence % kDepth];
-    execute(run);
-    run.clear();  // before the run counts as completed, so that its reader finds the inputs' memory free
-    completed_.store(sequence, std::memory_order_seq_cst);
-    if (waiters_.load(std::memory_order_seq_cst) > 0) {
-      { const std::lock_guard<std::mutex> lock(mutex_); }
-      run_completed_.notify_all();
-    }
+    if (claim(sequence)) execute_queued(sequence);  // else a thread that waits was faster
   }
 }
 
 bool Executor::wait(std::uint64_t sequence, int milliseconds) {
   const auto done = [this, sequence] { return completed_.load(std::memory_order_seq_cst) >= sequence; };
+  while (!done() && has_work()) {
+    const std::uint64_t next = completed() + 1;
+    if (claim(next)) execute_queued(next);
+  }
   if (spin_until(done, kReaderSpinMicroseconds)) return true;
   std::unique_lock<std::mutex> lock(mutex_);
   waiters_.fetch_add(1, std::memory_order_seq_cst);

@@ -1,4 +1,5 @@
-// Runs programs in submission order on a thread of its own, without the GIL, while Python records the next step.
+// Runs programs in submission order, without the GIL: on a thread of its own while Python records the next step, or in a
+// thread that waits for a result, which is sooner than waking another.
 #pragma once
 
 #include <array>
@@ -63,7 +64,8 @@ class Executor {
 
   std::uint64_t completed() const { return completed_.load(std::memory_order_acquire); }
 
-  // Waits up to `milliseconds` for a run to complete; call without the GIL. True when it has.
+  // Waits up to `milliseconds` for a run to complete, and executes runs that nobody has begun; call without the GIL. True
+  // when it has completed.
   bool wait(std::uint64_t sequence, int milliseconds);
 
   // True for runs that were under way when this process was forked: the parent has their results.
@@ -82,6 +84,8 @@ class Executor {
   void check_inputs(const Run& run);
   void place_outputs(Run& run, const std::vector<Donation>& donations);
   bool takes_over(const Buffer& input, Donation donation, std::int64_t nbytes) const;
+  bool claim(std::uint64_t sequence);
+  void execute_queued(std::uint64_t sequence);
   void execute(Run& run);
   void perform(Run& run, std::int64_t& launch);
   void prepare_outputs(const Run& run);
@@ -96,6 +100,7 @@ class Executor {
 
   alignas(64) std::atomic<std::uint64_t> submitted_{0};
   alignas(64) std::atomic<std::uint64_t> completed_{0};
+  std::atomic<std::uint64_t> claimed_{0};  // the run in progress, or the last completed one
   std::atomic<bool> worker_sleeps_{false};
   std::atomic<int> waiters_{0};
   std::atomic<bool> stopping_{false};
