@@ -309,14 +309,17 @@ bool Executor::has_work() const {
   return submitted > claimed && completed_.load(std::memory_order_seq_cst) == claimed;
 }
 
-// Takes over the execution of a run, which is the next.
+// Takes over the execution of a run, if it is the next.
 bool Executor::claim(std::uint64_t sequence) {
   std::uint64_t before = sequence - 1;
   return completed_.load(std::memory_order_seq_cst) == before &&
          claimed_.compare_exchange_strong(before, sequence, std::memory_order_seq_cst);
 }
 
-void Executor::execute_queued(std::uint64_t sequence) {
+// Executes the next run, unless another thread was faster: then there may be no next one.
+void Executor::execute_next() {
+  const std::uint64_t sequence = completed() + 1;
+  if (submitted_.load(std::memory_order_seq_cst) < sequence || !claim(sequence)) return;
   Run& run = ring_[sequence % kDepth];
   execute(run);
   run.clear();  // before the run counts as completed, so that its reader finds the inputs' memory free
@@ -347,17 +350,13 @@ void Executor::work() {
     }
     const auto pause = std::chrono::steady_clock::now() - idle_since;
     expect_short_pause = pause < std::chrono::microseconds(kShortPauseMicroseconds);
-    const std::uint64_t sequence = completed() + 1;
-    if (claim(sequence)) execute_queued(sequence);  // else a thread that waits was faster
+    execute_next();
   }
 }
 
 bool Executor::wait(std::uint64_t sequence, int milliseconds) {
   const auto done = [this, sequence] { return completed_.load(std::memory_order_seq_cst) >= sequence; };
-  while (!done() && has_work()) {
-    const std::uint64_t next = completed() + 1;
-    if (claim(next)) execute_queued(next);
-  }
+  while (!done() && has_work()) execute_next();
   if (spin_until(done, kReaderSpinMicroseconds)) return true;
   std::unique_lock<std::mutex> lock(mutex_);
   waiters_.fetch_add(1, std::memory_order_seq_cst);

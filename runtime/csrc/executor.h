@@ -85,7 +85,7 @@ class Executor {
   void place_outputs(Run& run, const std::vector<Donation>& donations);
   bool takes_over(const Buffer& input, Donation donation, std::int64_t nbytes) const;
   bool claim(std::uint64_t sequence);
-  void execute_queued(std::uint64_t sequence);
+  void execute_next();
   void execute(Run& run);
   void perform(Run& run, std::int64_t& launch);
   void prepare_outputs(const Run& run);

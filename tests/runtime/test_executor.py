@@ -418,3 +418,25 @@ print(good, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
     )
     assert text.split() == ["True", "0"]
+
+
+def test_threads_that_wait_and_the_worker_share_the_runs() -> None:
+    """Whoever is first executes the next run, and nobody a run that is not there yet."""
+    program = load(chain(["slow"], n=1, ints=(300,)))
+    wrong: list[float] = []
+
+    def use(seed: int) -> None:
+        choose = np.random.default_rng(seed)
+        value, steps = of([seed]), 0
+        for _ in range(1500):
+            (value,) = submit(program, [value])
+            steps += 1
+            if choose.random() < 0.5 and floats(value).tolist() != [seed + steps]:
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=use, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
