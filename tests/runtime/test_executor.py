@@ -422,7 +422,7 @@ print(good, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 def test_threads_that_wait_and_the_worker_share_the_runs() -> None:
     """Whoever is first executes the next run, and nobody a run that is not there yet."""
-    program = load(chain(["slow"], n=1, ints=(300,)))
+    program = load(chain(["slow", "increment"], n=1, ints=(300,)))
     wrong: list[float] = []
 
     def use(seed: int) -> None:
