@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from treadle.compiler import checking, notes
@@ -35,6 +35,7 @@ class Step:
     segment: SegmentPlan | None
     differentiable: tuple[int, ...]
     cuts: tuple[int, ...]
+    uses: dict[tuple[int, ...], int] = field(default_factory=dict, compare=False)  # of a general program, by sizes
 
 
 @notes.noted

@@ -18,6 +18,8 @@ __all__ = ["finish", "flush", "forget_programs"]
 
 NODES = 200_000  # of one tree, about; beyond it the branches that were not used lately go
 
+HOT = 32  # runs with the same sizes after which a general program makes way for one of these sizes
+
 _refs = sys.getrefcount
 _structures: dict[tuple, Node] = {}  # (root, structure, live, donated) -> node of the first program of that structure
 _LITERAL = Node(None)  # stands there for structures of which no general program can be made
@@ -92,6 +94,8 @@ def _run(tr: Trace, reason: str) -> None:
     step = tr.node.programs.get((live, donated))
     if step is None or (dumps.bypassing and dumps.unseen(tr.node, (live, donated))):
         step = _compile(tr, live, donated, reason)
+    elif tr.bindings and _is_hot(tr, step):
+        step = _specialise(tr, live, donated)
     else:
         trace.hits += 1
     tr.node.touch()
@@ -103,6 +107,24 @@ def _run(tr: Trace, reason: str) -> None:
         h.type = t if not tr.bindings else t.with_shape(t.concrete_shape(tr.bindings))
         h.trace = None
     _histories(tr, step, live, buffers)
+
+
+def _is_hot(tr: Trace, step: Step) -> bool:
+    """Has a general program run so often with these sizes that one of their own will pay?"""
+    sizes = tuple(tr.bindings.values())
+    uses = step.uses[sizes] = step.uses.get(sizes, 0) + 1
+    return uses == HOT
+
+
+def _specialise(tr: Trace, live: tuple[int, ...], donated: tuple[int, ...]) -> Step:
+    """Move a trace on a general path to the literal one, which later runs with these sizes then follow."""
+    with TREE_LOCK:
+        generalise.concretise(tr)
+        step = tr.node.programs.get((live, donated))
+        if step is None:
+            step = tr.node.programs[live, donated] = compile_step(tr, live, donated, "sizes that come often")
+            trace.misses += 1
+    return step
 
 
 def _compile(tr: Trace, live: tuple[int, ...], donated: tuple[int, ...], reason: str) -> Step:

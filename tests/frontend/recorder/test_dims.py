@@ -5,6 +5,7 @@ import pytest
 
 import treadle as T
 from tests.frontend.recorder.counting import counting
+from treadle.recorder.flush import HOT
 
 
 def data(*shape, seed=0, dtype=np.float32):
@@ -323,3 +324,31 @@ def test_unrelated_sizes_are_symbols_of_their_own():
             b, y = data(k, m, seed=1)
             np.testing.assert_allclose((x @ y).numpy(), a @ b, rtol=1e-4, atol=1e-5)
     assert count.made <= 2
+
+
+def test_sizes_that_come_often_get_a_program_of_their_own():
+    w = T.ones(3, 2).requires_grad_()
+    T.sync()
+
+    def step(n):
+        a, x = data(n, 3)
+        w.grad = None
+        loss = (x @ w).square().mean()
+        loss.backward()
+        assert w.grad.tolist() == pytest.approx((a.T @ (a @ np.ones((3, 2))) * (1 / n)).tolist(), rel=1e-4)
+
+    with counting() as count:
+        for n in (4, 5, 6, 7):
+            step(n)
+    assert count.made == 2
+    with counting() as count:
+        for _ in range(HOT - 2):
+            step(6)
+    assert count.made == 0
+    with counting() as count:
+        for _ in range(5):
+            step(6)
+            step(8)
+    assert count.made == 1
+    text = str(T.compiler.explain())
+    assert "sizes that come often" in text
