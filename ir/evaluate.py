@@ -207,7 +207,8 @@ HostFunction = Callable[[Sequence[int], Sequence[np.ndarray]], tuple[np.ndarray,
 
 
 def _sort_rows(descending: bool) -> HostFunction:
-    """(in) -> (values, indices) of rows of ints[0] elements: stable; NaNs come last, and first when descending."""
+    """(in) -> (values, indices) of rows of ints[0] elements, the first ints[1] in order: stable; NaNs come last, and first
+    when descending."""
 
     def run(ints: Sequence[int], arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         rows = arrays[0].reshape(-1, ints[0]) if ints[0] else arrays[0].reshape(0, 0)
@@ -215,6 +216,7 @@ def _sort_rows(descending: bool) -> HostFunction:
             order = rows.shape[1] - 1 - np.argsort(rows[:, ::-1], axis=1, kind="stable")[:, ::-1]
         else:
             order = np.argsort(rows, axis=1, kind="stable")
+        order = order[:, : ints[1]]
         return np.take_along_axis(rows, order, axis=1), order.astype(np.int64)
 
     return run

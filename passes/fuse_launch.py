@@ -162,6 +162,7 @@ def _host(b: Builder, mapping: dict[Value, Value], graph: Graph, g: Group) -> No
     row = x.shape[-1] if x.rank else 1
     name = "bool" if x.dtype.kind == "b" else x.dtype.short
     function = f"sort_{name}_{'desc' if o.descending else 'asc'}"
+    wanted = o.first if o.partial else row
     b.loc = op.loc
-    host = Host(function, tuple(r.tensor for r in op.results), (row,), product(x.shape[:-1]))
+    host = Host(function, tuple(r.tensor for r in op.results), (row, wanted), product(x.shape[:-1]))
     mapping.update(zip(op.results, b.emit(host, mapping[x]), strict=True))

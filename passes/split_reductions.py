@@ -149,5 +149,5 @@ def _sort(b: Builder, o: Sort, x: Value) -> tuple[Value, ...] | None:
         return None
     order = (*(d for d in range(x.rank) if d != o.dim), o.dim)
     back = tuple(order.index(d) for d in range(x.rank))
-    values, indices = b.emit(Sort(x.rank - 1, o.descending, o.stable), b.emit(Permute(order), x))
+    values, indices = b.emit(Sort(x.rank - 1, o.descending, o.stable, o.first), b.emit(Permute(order), x))
     return b.emit(Permute(back), values), b.emit(Permute(back), indices)

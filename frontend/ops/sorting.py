@@ -30,11 +30,12 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
     return _RESULT["sort"](*_sorted(input, dim, descending))
 
 
-def _sorted(t: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor]:
+def _sorted(t: Tensor, dim: int, descending: bool, first: int = -1) -> tuple[Tensor, Tensor]:
+    """All, or the `first` elements in order."""
     d = axis(dim, t.ndim)
     if not t.ndim:
         return t.clone(), t.new_zeros((), dtype=dtypes.int64)
-    values, indices = record(Sort(d, bool(descending), True), t)
+    values, indices = record(Sort(d, bool(descending), True, first), t)
     return values, indices
 
 
@@ -57,8 +58,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     size = input.shape[d] if input.ndim else 1
     if not 0 <= k <= size:
         raise RuntimeError("selected index k out of range")
-    values, indices = _sorted(input, d, largest)
-    return _RESULT["topk"](*(x.narrow(d, 0, k) if input.ndim else x for x in (values, indices)))
+    return _RESULT["topk"](*_sorted(input, d, largest, int(k)))
 
 
 @public()
@@ -67,7 +67,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
     d = axis(dim, input.ndim)
     if not 1 <= k <= (input.shape[d] if input.ndim else 1):
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {d}")
-    values, indices = _sorted(input, d, False)
+    values, indices = _sorted(input, d, False, int(k))
     if not input.ndim:
         return _RESULT["kthvalue"](values, indices)
     pick = (x.narrow(d, k - 1, 1) for x in (values, indices))

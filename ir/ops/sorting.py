@@ -6,8 +6,9 @@ import numpy as np
 
 from treadle.ir import dtypes
 from treadle.ir.core import Builder, Op, operation
+from treadle.ir.dims import Dim
 from treadle.ir.ops.base import Cotangents, Opaque, Sample
-from treadle.ir.ops.build import check_dim, emit, zeros_like
+from treadle.ir.ops.build import check_dim, emit, shape_text, zeros_like
 from treadle.ir.ops.sampling import array
 from treadle.ir.types import TensorType
 
@@ -16,7 +17,8 @@ __all__ = ["Sort"]
 
 @operation("graph.sort")
 class Sort(Opaque):
-    """(values, i64 indices) in order along `dim`. NaN counts as largest: last, or first when `descending`.
+    """(values, i64 indices) in order along `dim`, the `first` of them (-1: all). NaN counts as largest: last, or first
+    when `descending`.
 
     Equal elements keep their order when `stable` (and may do so anyway). Gradients go back to where the values came
     from.
@@ -25,10 +27,23 @@ class Sort(Opaque):
     dim: int
     descending: bool = False
     stable: bool = True
+    first: Dim = -1
+
+    @property
+    def partial(self) -> bool:
+        """Are only some of the elements wanted?"""
+        return not (isinstance(self.first, int) and self.first == -1)
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         (x,) = types
         check_dim(self.dim, x.rank)
+        size = x.shape[self.dim] if x.rank else 1
+        if isinstance(self.first, int) and isinstance(size, int) and self.first > size:
+            raise RuntimeError(
+                f"sort: {self.first} elements of a dim of {size} (tensor of shape {shape_text(x.shape)})"
+            )
+        if self.partial:
+            x = x.with_shape((*x.shape[: self.dim], self.first, *x.shape[self.dim + 1 :]))
         return (x, x.with_dtype(dtypes.int64))
 
     def jvp(self, b: Builder, op: Op, tangents: Cotangents) -> Cotangents:
@@ -50,6 +65,8 @@ class Sort(Opaque):
             order = x.shape[self.dim] - 1 - np.flip(order, self.dim)
         else:
             order = np.argsort(x, self.dim, kind="stable")
+        if self.partial:
+            order = np.take(order, range(self.first), self.dim)  # type: ignore[arg-type]
         return np.take_along_axis(x, order, self.dim), order.astype(np.int64)
 
     @classmethod
@@ -66,5 +83,8 @@ class Sort(Opaque):
             found += [
                 Sample(cls(1, descending), (edges,)),
                 Sample(cls(1, descending, False), (edges.astype(np.float16),)),
+                *(Sample(cls(1, descending, True, k), (edges,)) for k in (0, 1, 3, 8)),
+                Sample(cls(0, descending, True, 1), (edges,)),
+                Sample(cls(1, descending, True, 2), (array(rng, (3, 5), "?"),)),
             ]
         return found

@@ -82,29 +82,65 @@ void radix_sort(std::vector<Item<Key>>& items, std::vector<Item<Key>>& other) {
   }
 }
 
-// bufs = {in, values, indices}, ints = {row length}; a task is a row.
+template <class Key>
+bool precedes(const Item<Key>& a, const Item<Key>& b) {
+  return a.key != b.key ? a.key < b.key : a.index < b.index;
+}
+
+// The `wanted` least items of a row in `items`, in order. Once there are so many, an item has to be below the greatest of
+// them to be looked at, and most are not.
+template <class Key, class KeyOf>
+void select_least(std::vector<Item<Key>>& items, std::int64_t length, std::int64_t wanted, const KeyOf& key_of) {
+  const auto keep = static_cast<std::size_t>(wanted);
+  const std::size_t room = 2 * keep + 64;
+  items.clear();
+  items.reserve(room);
+  Key bar = static_cast<Key>(~Key{0});
+  bool full = false;
+  const auto shrink = [&] {
+    std::nth_element(items.begin(), items.begin() + (wanted - 1), items.end(), precedes<Key>);
+    items.resize(keep);
+    bar = items.back().key;
+    full = true;
+  };
+  for (std::int64_t i = 0; i < length; ++i) {
+    const Key key = key_of(i);
+    if (full && key >= bar) continue;  // of equal keys the earlier one stays
+    items.push_back({key, i});
+    if (items.size() == room) shrink();
+  }
+  if (items.size() > keep) shrink();
+  std::sort(items.begin(), items.end(), precedes<Key>);
+}
+
+// bufs = {in, values, indices}, ints = {row length, how many of a row are wanted}; a task is a row.
 template <class Value, bool kDescending>
 std::int64_t sort_rows(void* const* bufs, const std::int64_t* ints, void*, std::int64_t begin,
                        std::int64_t end) noexcept try {
   using Key = decltype(order_key(Value{}));
-  const std::int64_t length = ints[0];
-  if (length == 0) return 0;
+  const std::int64_t length = ints[0], wanted = ints[1];
+  if (length == 0 || wanted == 0) return 0;
   std::vector<Item<Key>> items, other;
   for (std::int64_t row = begin; row < end; ++row) {
     const Value* in = static_cast<const Value*>(bufs[0]) + row * length;
-    Value* values = static_cast<Value*>(bufs[1]) + row * length;
-    std::int64_t* indices = static_cast<std::int64_t*>(bufs[2]) + row * length;
-    items.resize(static_cast<std::size_t>(length));
-    for (std::int64_t i = 0; i < length; ++i) {
+    Value* values = static_cast<Value*>(bufs[1]) + row * wanted;
+    std::int64_t* indices = static_cast<std::int64_t*>(bufs[2]) + row * wanted;
+    const auto key_of = [in](std::int64_t i) {
       const Key key = order_key(in[i]);
-      items[static_cast<std::size_t>(i)] = {kDescending ? static_cast<Key>(~key) : key, i};
-    }
-    if (items.size() < kRadixThreshold) {
-      std::stable_sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+      return kDescending ? static_cast<Key>(~key) : key;
+    };
+    if (wanted < length / 4) {
+      select_least(items, length, wanted, key_of);
     } else {
-      radix_sort(items, other);
+      items.resize(static_cast<std::size_t>(length));
+      for (std::int64_t i = 0; i < length; ++i) items[static_cast<std::size_t>(i)] = {key_of(i), i};
+      if (items.size() < kRadixThreshold) {
+        std::stable_sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+      } else {
+        radix_sort(items, other);
+      }
     }
-    for (std::int64_t i = 0; i < length; ++i) {
+    for (std::int64_t i = 0; i < wanted; ++i) {
       const std::int64_t from = items[static_cast<std::size_t>(i)].index;
       values[i] = in[from];
       indices[i] = from;

@@ -32,7 +32,7 @@ kernel.func @step(%x: tensor<4x3xf32>, %w: tensor<5x3xf32>, %b: tensor<5xf32>) {
     %10 = "graph.neg"(%9) : (tensor<4x5xf32>) -> tensor<4x5xf32>
     yield %10
   }) : (tensor<4x5xf32>) -> (tensor<4xf32>, tensor<4x5xf32>, tensor<4x5xf32>)
-  %v, %i = "kernel.host"(%n) {function = "sort_f32_desc", result_types = [tensor<4x5xf32>, tensor<4x5xi64>], ints = [5],
+  %v, %i = "kernel.host"(%n) {function = "sort_f32_desc", result_types = [tensor<4x5xf32>, tensor<4x5xi64>], ints = [5, 5],
                               tasks = 4} : (tensor<4x5xf32>) -> (tensor<4x5xf32>, tensor<4x5xi64>)
   return %m, %e, %v, %i : tensor<4xf32>, tensor<4x5xf32>, tensor<4x5xf32>, tensor<4x5xi64>
 }
@@ -58,7 +58,7 @@ def test_host_sorts_are_stable_and_order_nans() -> None:
         fn = parse_function(f"""
         kernel.func @f(%x: tensor<5xf32>) {{
           %v, %i = "kernel.host"(%x) {{function = "sort_f32_{direction}", result_types = [tensor<5xf32>, tensor<5xi64>],
-                                       ints = [5], tasks = 1}} : (tensor<5xf32>) -> (tensor<5xf32>, tensor<5xi64>)
+                                       ints = [5, 5], tasks = 1}} : (tensor<5xf32>) -> (tensor<5xf32>, tensor<5xi64>)
           return %v, %i : tensor<5xf32>, tensor<5xi64>
         }}""")
         return evaluate(fn, np.array([1, np.nan, 0, 1, 0], np.float32))

@@ -159,6 +159,12 @@ def plain(fn: Fn) -> Fn:
     return lambda op, *xs: fn(*xs)
 
 
+def _torch_sort(op: Any, x: Any) -> Any:
+    values, indices = torch.sort(x, dim=op.dim, descending=op.descending, stable=True)
+    size = op.first if op.partial else values.shape[op.dim]
+    return values.narrow(op.dim, 0, size), indices.narrow(op.dim, 0, size)
+
+
 TABLE: dict[str, Fn] = {
     **{name: plain(getattr(torch, name)) for name in SAME_NAMES.split()},
     "floor_div": int_free(lambda x, y: torch.div(x, y, rounding_mode="floor")),
@@ -191,7 +197,7 @@ TABLE: dict[str, Fn] = {
     "cumprod": lambda op, x: torch.cumprod(x, op.dim, dtype=x.dtype),
     "cummax": lambda op, x: torch.cummax(x, op.dim),
     "cummin": lambda op, x: torch.cummin(x, op.dim),
-    "sort": lambda op, x: torch.sort(x, dim=op.dim, descending=op.descending, stable=True),
+    "sort": _torch_sort,
     "take": take,
     "put": put,
     "gather": lambda op, x, index: torch.gather(x, op.dim, index),
