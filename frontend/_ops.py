@@ -100,6 +100,14 @@ def linear(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
     return record(_LINEAR, x, w) if b is None else record(_LINEAR_BIAS, x, w, b)
 
 
+def recurrence(
+    mode: str, gates: Tensor, state: Sequence[Tensor], w: Tensor, b: Tensor | None, reverse: bool
+) -> tuple[Tensor, ...]:
+    """A recurrent layer in one direction over the gates' share of its inputs: (outputs [T, N, H], *last state)."""
+    op = interned(co.Recurrence, mode, b is not None, reverse)
+    return record(op, gates, *state, w) if b is None else record(op, gates, *state, w, b)
+
+
 def cross_entropy_rows(logits: Tensor, target: Tensor, ignore_index: int, label_smoothing: float) -> Tensor:
     """-log softmax(logits)[target] of each row of [N, C]; 0 where target is `ignore_index`."""
     return record(interned(co.CrossEntropy, int(ignore_index), float(label_smoothing)), logits, target)

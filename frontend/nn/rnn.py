@@ -1,6 +1,7 @@
 """Recurrent layers.
 
-The projections of the inputs are one product for the whole sequence; the recursion is a Python loop over steps.
+The projections of the inputs are one product for the whole sequence; the recursion is one op, and a Python loop over steps
+where sequences are packed or the state is projected.
 Sequences are (L, N, F), or (N, L, F) with `batch_first`, or (L, F), or packed (`utils.rnn.PackedSequence`).
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import treadle
-from treadle import Tensor
+from treadle import Tensor, _ops
 
 from . import functional as F
 from . import init
@@ -230,11 +231,16 @@ class RNNBase(Module):
             for suffix in self._suffixes(layer):
                 w = self._weights(suffix)
                 projected = F.linear(x, w["ih"], w["b_ih"])
-                steps = projected.split(sizes, 0) if packed else projected.unbind(0)
                 start = tuple(part[len(last)] for part in state)
-                ys, end = self._run_one(steps, start, w, suffix.endswith("_reverse"))
-                outputs.append(treadle.cat(ys) if packed else treadle.stack(ys))
-                last.append(end)
+                reverse = suffix.endswith("_reverse")
+                if packed or w["hr"] is not None:
+                    steps = projected.split(sizes, 0) if packed else projected.unbind(0)
+                    ys, end = self._run_one(steps, start, w, reverse)
+                    outputs.append(treadle.cat(ys) if packed else treadle.stack(ys))
+                else:
+                    y, *end = _ops.recurrence(self.mode.lower(), projected, start, w["hh"], w["b_hh"], reverse)
+                    outputs.append(y)
+                last.append(tuple(end))
             x = outputs[0] if len(outputs) == 1 else treadle.cat(outputs, -1)
             if self.dropout and layer < self.num_layers - 1:
                 x = F.dropout(x, self.dropout, self.training)

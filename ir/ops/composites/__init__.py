@@ -7,9 +7,10 @@ from treadle.ir.ops.composites.losses import CrossEntropy
 from treadle.ir.ops.composites.normalisation import LayerNorm, LogSoftmax, LogSumExp, Mean, RmsNorm, Softmax, Var
 from treadle.ir.ops.composites.optimizers import AdamUpdate, SgdUpdate
 from treadle.ir.ops.composites.pooling import AvgPool, MaxPool
+from treadle.ir.ops.composites.recurrent import Recurrence
 
 __all__ = [
     "AdamUpdate", "Attention", "AvgPool", "Conv", "ConvTranspose", "CrossEntropy", "Dropout", "Elu", "Gelu",
-    "LayerNorm", "LeakyRelu", "Linear", "LogSoftmax", "LogSumExp", "MaxPool", "Mean", "Relu", "RmsNorm", "SgdUpdate",
+    "LayerNorm", "LeakyRelu", "Linear", "LogSoftmax", "LogSumExp", "MaxPool", "Mean", "Recurrence", "Relu", "RmsNorm", "SgdUpdate",
     "Silu", "Softmax", "Softplus", "Trigamma", "Var",
 ]  # fmt: skip

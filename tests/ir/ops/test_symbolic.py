@@ -56,7 +56,7 @@ NAMED = (
     "window",
     "slice",
 )
-SIZED = ("fill", "view_put")
+SIZED = ("fill", "view_put", "recurrence")  # recurrence: the number of steps has to be known
 CLASSES = {
     n: c
     for n, c in graph_classes().items()
